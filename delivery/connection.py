@@ -1,0 +1,84 @@
+"""Where the broker is, and how one connection to it is opened."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pika
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import AMQPConnectionError
+
+from delivery.errors import TemporaryError
+
+__all__ = ["BrokerSettings", "BrokerUnavailable", "connect", "describe"]
+
+
+class BrokerUnavailable(TemporaryError):
+    """The broker could not be reached, or went away; a later attempt may succeed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerSettings:
+    """Everything needed to reach the broker; times are in seconds.
+
+    Heartbeat and blocked_timeout are always set: pika's defaults leave a dead connection unnoticed
+    for two minutes, and a publish that a broker alarm blocks waiting for ever.
+    """
+
+    url: str
+    name: str = "delivery"
+    heartbeat: int = 30
+    blocked_timeout: float = 20.0
+    connect_timeout: float = 5.0
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], *, name: str = "delivery") -> BrokerSettings:
+        """Read ``DELIVERY_AMQP_URL`` (amqp://user:password@host:port/vhost) from *environ*.
+
+        Raises BrokerUnavailable if it is not set.
+        """
+        url = environ.get("DELIVERY_AMQP_URL", "")
+        if not url:
+            raise BrokerUnavailable("no broker is named: set DELIVERY_AMQP_URL")
+        return cls(url=url, name=name)
+
+    def parameters(self) -> pika.URLParameters:
+        """Return pika's parameters for one connection."""
+        parameters = pika.URLParameters(self.url)
+        parameters.heartbeat = self.heartbeat
+        parameters.blocked_connection_timeout = self.blocked_timeout
+        parameters.socket_timeout = self.connect_timeout
+        parameters.stack_timeout = self.connect_timeout * 2
+        parameters.client_properties = {"connection_name": self.name}
+        return parameters
+
+    @property
+    def address(self) -> str:
+        """Return host:port/vhost, without the password, for people to read."""
+        parameters = self.parameters()
+        vhost = "" if parameters.virtual_host == "/" else f"/{parameters.virtual_host}"
+        return f"{parameters.host}:{parameters.port}{vhost}"
+
+
+def connect(settings: BrokerSettings) -> BlockingConnection:
+    """Open one connection; the caller closes it. Raises BrokerUnavailable.
+
+    One connection serves one thread and one direction: a publisher that an alarm blocks must not
+    hold up acks.
+    """
+    try:
+        return BlockingConnection(settings.parameters())
+    except (AMQPConnectionError, socket.gaierror) as error:
+        # A host name that does not resolve is not an AMQPError in pika.
+        raise BrokerUnavailable(f"no broker at {settings.address}: {describe(error)}") from error
+
+
+def describe(error: BaseException) -> str:
+    """Return one line for people: pika's connection errors have an empty ``str()``."""
+    causes = getattr(error, "exceptions", None) or error.args
+    for cause in causes:
+        if isinstance(cause, BaseException):
+            return describe(cause)
+    return str(error) or repr(error)

@@ -1,0 +1,122 @@
+"""Process a queue: commit the effect first, settle the delivery second."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+
+from pika.adapters.blocking_connection import BlockingChannel
+
+from delivery.errors import PermanentError
+from delivery.handling import Delivery, Failed, Handled, Handler, apply_batch
+from delivery.points import reach
+from delivery.reader import Reader
+from delivery.stopping import Stop
+
+__all__ = ["FailurePolicy", "Guard", "Settlement", "consume", "requeue"]
+
+log = logging.getLogger(__name__)
+
+
+class Settlement(enum.Enum):
+    """Where a delivery is safe now, and so what to tell the broker."""
+
+    ELSEWHERE = "ack"  # committed, or a confirmed copy exists: this one can go
+    ONLY_HERE = "requeue"  # this is the only one: back into its queue
+
+
+FailurePolicy = Callable[[Delivery, Exception], Settlement]
+Guard = Callable[[Delivery, sqlite3.Connection], AbstractContextManager[None]]
+Results = Sequence[Handled | Failed]
+
+
+def requeue(delivery: Delivery, error: Exception) -> Settlement:
+    """Give the delivery back to its own queue, to be tried again at once."""
+    return Settlement.ONLY_HERE
+
+
+def consume(
+    channel: BlockingChannel,
+    queue: str,
+    store: sqlite3.Connection,
+    handle: Handler,
+    *,
+    on_failure: FailurePolicy = requeue,
+    guard: Guard | None = None,
+    batch: int = 1,
+    prefetch: int = 10,
+    idle: float | None = None,
+    stop: Stop | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    """Process *queue* until *stop*, or until nothing arrived for *idle* seconds.
+
+    This thread serves the connection while one worker thread runs the transactions, so a handler
+    may take longer than the heartbeat. At most *batch* deliveries share a transaction; the broker
+    hands over at most *prefetch* unsettled ones. A redelivered message is handled inside *guard*,
+    which refuses it by raising PermanentError.
+
+    Raises TemporaryError (ConsumingEnded, StoreUnavailable, NotConfirmed ...) and pika's AMQPError;
+    what was not settled by then returns to the queue when the channel closes.
+    """
+    stop = Stop() if stop is None else stop
+    reader = Reader(channel, queue, prefetch=max(batch, prefetch), meanwhile=meanwhile)
+    with ThreadPoolExecutor(1, thread_name_prefix=queue) as worker:
+        while True:
+            reader.serve_until(lambda: bool(reader) or bool(stop), idle)
+            if stop or not reader:
+                break
+            job = worker.submit(_work, reader.take(batch), store, handle, guard)
+            job.add_done_callback(lambda _: reader.wake())
+            reader.serve_until(job.done)
+            _settle(channel, job, on_failure)
+    reader.close()
+
+
+def _work(
+    taken: Sequence[Delivery], store: sqlite3.Connection, handle: Handler, guard: Guard | None
+) -> Results:
+    if guard is None or not taken[0].redelivered:
+        return apply_batch(taken, store, handle)
+    try:
+        with guard(taken[0], store):
+            return apply_batch(taken, store, handle)
+    except PermanentError as refusal:
+        return [Failed(taken[0], refusal)]
+
+
+def _settle(channel: BlockingChannel, job: Future[Results], on_failure: FailurePolicy) -> None:
+    results = job.result()  # raises what the transaction raised: then nothing is settled
+    if all(isinstance(result, Handled) for result in results):
+        channel.basic_ack(results[-1].delivery.tag, multiple=True)
+    else:
+        for result in results:
+            _settle_one(channel, result, on_failure)
+    reach("consumer.settled")
+    for result in results:
+        log.info("delivery.settled", extra=_fields(result))
+
+
+def _settle_one(
+    channel: BlockingChannel, result: Handled | Failed, on_failure: FailurePolicy
+) -> None:
+    settlement = Settlement.ELSEWHERE
+    if isinstance(result, Failed):
+        settlement = on_failure(result.delivery, result.error)
+    if settlement is Settlement.ELSEWHERE:
+        channel.basic_ack(result.delivery.tag)
+    else:
+        channel.basic_nack(result.delivery.tag, requeue=True)
+
+
+def _fields(result: Handled | Failed) -> dict[str, object]:
+    outcome = result.effect.value if isinstance(result, Handled) else "failed"
+    return {
+        "queue": result.delivery.queue,
+        "message_id": result.delivery.message_id,
+        "effect": outcome,
+    }

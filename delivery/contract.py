@@ -1,0 +1,133 @@
+"""The contract: what a command is, and what an event is.
+
+A *command* asks its owner to do something and may be refused; an *event* says what has already
+happened, so a recipient can only understand it or not. Unknown extra fields of an event are
+tolerated, so its publisher can add one without asking anybody.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    WithJsonSchema,
+)
+
+__all__ = [
+    "EVENT_TYPE",
+    "Event",
+    "MaterialPublished",
+    "PublishMaterial",
+    "json_schema",
+    "material_published",
+]
+
+EVENT_TYPE: Final = "material.published.v1"
+SCHEMA_ID: Final = "urn:delivery:schema:material.published.v1"
+SOURCE = "urn:delivery:materials"
+
+
+def _instant(value: object) -> datetime:
+    """Read an RFC 3339 timestamp; a number or a time without an offset is refused."""
+    if isinstance(value, datetime):
+        moment = value
+    elif isinstance(value, str) and "T" in value:
+        moment = datetime.fromisoformat(value)
+    else:
+        raise ValueError("expected an RFC 3339 timestamp such as 2026-01-31T12:00:00Z")
+    if moment.tzinfo is None:
+        raise ValueError("the timestamp has no UTC offset")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("the timestamp is out of range") from None
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Instant = Annotated[
+    datetime,
+    BeforeValidator(_instant),
+    PlainSerializer(_rfc3339),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+MaterialId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,63}$")]
+Slug = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=100)]
+Title = Annotated[str, Field(min_length=1, max_length=300)]
+Author = Annotated[str, Field(min_length=1, max_length=200)]
+# 2**53 - 1: the largest integer that every JSON reader keeps exactly (RFC 8259, section 6).
+Revision = Annotated[int, Field(ge=1, le=2**53 - 1)]
+# An AMQP short string holds 255 bytes, and the id travels in one as message_id.
+EventId = Annotated[str, Field(pattern=r"^[\x21-\x7e]{1,128}$")]
+
+
+class PublishMaterial(BaseModel):
+    """The command: publish a material's next revision. Its owner may refuse it."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    title: Title
+    slug: Slug
+    author: Author
+    summary: Annotated[str, Field(max_length=5_000)] = ""
+    expected_revision: Annotated[int, Field(ge=0, le=2**53 - 2)] | None = Field(
+        default=None, description="Refuse unless this is the material's current revision; 0 = new."
+    )
+
+
+class MaterialPublished(BaseModel):
+    """The fact: a material's revision has been published."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    material_id: MaterialId
+    revision: Revision
+    title: Title
+    slug: Slug
+    author: Author
+    published_at: Instant
+
+
+class Event(BaseModel):
+    """The fact in its CloudEvents 1.0 envelope."""
+
+    model_config = ConfigDict(strict=True, frozen=True)
+
+    specversion: Literal["1.0"]
+    id: EventId
+    type: Literal["material.published.v1"]
+    source: Annotated[str, Field(min_length=1, max_length=255)]
+    subject: MaterialId
+    time: Instant
+    datacontenttype: Literal["application/json"]
+    dataschema: Literal["urn:delivery:schema:material.published.v1"]
+    data: MaterialPublished
+
+
+def material_published(event_id: str, data: MaterialPublished) -> Event:
+    """Return the event that announces *data*, under the id that it keeps for ever."""
+    return Event(
+        specversion="1.0",
+        id=event_id,
+        type=EVENT_TYPE,
+        source=SOURCE,
+        subject=data.material_id,
+        time=data.published_at,
+        datacontenttype="application/json",
+        dataschema=SCHEMA_ID,
+        data=data,
+    )
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of an event's body."""
+    schema = Event.model_json_schema(mode="validation")
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": SCHEMA_ID, **schema}

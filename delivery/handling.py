@@ -1,0 +1,95 @@
+"""Apply deliveries to a store: one transaction, a savepoint for each, so that each fails alone."""
+
+from __future__ import annotations
+
+import enum
+import sqlite3
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pika import BasicProperties
+
+from delivery.codec import ContractError, decode
+from delivery.contract import Event
+from delivery.errors import TemporaryError
+from delivery.points import reach
+from delivery.store import savepoint, transaction
+
+__all__ = ["Delivery", "Effect", "Failed", "Handled", "Handler", "apply_batch", "event_of"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What the broker handed over: bytes that may not be an event."""
+
+    queue: str
+    body: bytes
+    properties: BasicProperties
+    tag: int = 0
+    redelivered: bool = False
+
+    @property
+    def message_id(self) -> str:
+        """The message's id for people and logs; empty if the sender gave none."""
+        return self.properties.message_id or ""
+
+
+class Effect(enum.Enum):
+    """What a handler did with an event; counted, not guessed."""
+
+    APPLIED = "applied"
+    DUPLICATE = "duplicate"
+    STALE = "stale"
+
+
+Handler = Callable[[Event, sqlite3.Connection], Effect]
+
+
+@dataclass(frozen=True)
+class Handled:
+    """The effect of this delivery is committed."""
+
+    delivery: Delivery
+    effect: Effect
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Nothing of this delivery was committed."""
+
+    delivery: Delivery
+    error: Exception
+
+
+def event_of(delivery: Delivery) -> Event:
+    """Return the event in *delivery*, or raise ContractError."""
+    event = decode(delivery.body)
+    if not delivery.message_id:
+        raise ContractError("no_message_id", "the message has no message_id to tell copies by")
+    if delivery.message_id != event.id:
+        raise ContractError("wrong_value", "message_id differs from the event's id")
+    return event
+
+
+def apply_batch(
+    deliveries: Sequence[Delivery], store: sqlite3.Connection, handle: Handler
+) -> list[Handled | Failed]:
+    """Handle *deliveries* in one transaction, and return what became of each, in their order.
+
+    Raises TemporaryError if the store can't be used: then nothing of any delivery was committed.
+    """
+    with transaction(store) as tx:
+        results = [_apply(delivery, tx, handle) for delivery in deliveries]
+        reach("consumer.applied")
+    reach("consumer.committed")
+    return results
+
+
+def _apply(delivery: Delivery, tx: sqlite3.Connection, handle: Handler) -> Handled | Failed:
+    try:
+        with savepoint(tx):
+            return Handled(delivery, handle(event_of(delivery), tx))
+    except TemporaryError:
+        raise  # not the message's fault: no attempt is spent
+    except Exception as error:  # noqa: BLE001 - a handler may raise anything; a policy decides
+        return Failed(delivery, error)

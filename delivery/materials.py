@@ -1,0 +1,140 @@
+"""Decide on a command: material, request and outbox row commit together, or none does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sqlite3
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+from delivery import outbox
+from delivery.contract import MaterialPublished, PublishMaterial, material_published
+from delivery.errors import DeliveryError
+from delivery.points import reach
+from delivery.store import Schema, transaction
+
+__all__ = ["SCHEMA", "Accepted", "KeyReused", "RevisionMismatch", "accept"]
+
+SCHEMA = Schema(
+    "materials",
+    1,
+    """
+CREATE TABLE material (
+    material_id TEXT PRIMARY KEY,
+    revision INTEGER NOT NULL,
+    title TEXT NOT NULL,
+    slug TEXT NOT NULL,
+    author TEXT NOT NULL,
+    summary TEXT NOT NULL,
+    published_at TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE request (
+    idempotency_key TEXT PRIMARY KEY,
+    digest TEXT NOT NULL,
+    answer TEXT NOT NULL,
+    accepted_at REAL NOT NULL
+) STRICT, WITHOUT ROWID
+""",
+)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The answer to an accepted command; the same for every repetition of its request."""
+
+    material_id: str
+    revision: int
+    event_id: str
+
+
+class KeyReused(DeliveryError):
+    """The idempotency key belongs to another command."""
+
+
+class RevisionMismatch(DeliveryError):
+    """The material is not at the revision that the command was written for."""
+
+
+def accept(
+    store: sqlite3.Connection,
+    material_id: str,
+    command: PublishMaterial,
+    *,
+    key: str,
+    clock: Callable[[], float] = time.time,
+) -> tuple[Accepted, bool]:
+    """Publish the material's next revision; return the answer, and whether it is a repeated one.
+
+    *key* is the request's idempotency key. Raises KeyReused, RevisionMismatch, StoreUnavailable; a
+    refused command leaves no trace, so its key may be used again.
+    """
+    digest = hashlib.sha256(f"{material_id}\n{command.model_dump_json()}".encode()).hexdigest()
+    with transaction(store) as tx:
+        if known := _answered(tx, key, digest):
+            return known, True
+        current = _current_revision(tx, material_id)
+        if command.expected_revision not in (None, current):
+            raise RevisionMismatch(
+                f"material {material_id!r} is at revision {current},"
+                f" not {command.expected_revision}"
+            )
+        now = clock()
+        data = MaterialPublished(
+            material_id=material_id,
+            revision=current + 1,
+            title=command.title,
+            slug=command.slug,
+            author=command.author,
+            published_at=datetime.fromtimestamp(now, UTC),
+        )
+        event = material_published(str(uuid.uuid4()), data)
+        answer = Accepted(material_id, data.revision, event.id)
+        _write_material(tx, data, command.summary)
+        tx.execute(
+            "INSERT INTO request VALUES (?, ?, ?, ?)",
+            (key, digest, json.dumps(asdict(answer)), now),
+        )
+        outbox.add(tx, event, correlation_id=key, accepted_at=now)
+        reach("materials.written")
+    reach("materials.committed")
+    return answer, False
+
+
+def _answered(tx: sqlite3.Connection, key: str, digest: str) -> Accepted | None:
+    row = tx.execute(
+        "SELECT digest, answer FROM request WHERE idempotency_key = ?", (key,)
+    ).fetchone()
+    if row is None:
+        return None
+    if row[0] != digest:
+        raise KeyReused(f"the key {key!r} was used for another command; take a new one")
+    return Accepted(**json.loads(row[1]))
+
+
+def _current_revision(tx: sqlite3.Connection, material_id: str) -> int:
+    row = tx.execute(
+        "SELECT revision FROM material WHERE material_id = ?", (material_id,)
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _write_material(tx: sqlite3.Connection, data: MaterialPublished, summary: str) -> None:
+    tx.execute(
+        "INSERT INTO material VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (material_id) DO UPDATE SET"
+        " revision = excluded.revision, title = excluded.title, slug = excluded.slug,"
+        " author = excluded.author, summary = excluded.summary,"
+        " published_at = excluded.published_at",
+        (
+            data.material_id,
+            data.revision,
+            data.title,
+            data.slug,
+            data.author,
+            summary,
+            data.published_at.isoformat(),
+        ),
+    )

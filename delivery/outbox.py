@@ -1,0 +1,139 @@
+"""Record what must be published in the transaction that made it true."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Protocol
+
+from delivery.codec import encode
+from delivery.confirms import Answer, Outcome
+from delivery.contract import Event
+from delivery.publisher import Message, envelope
+from delivery.store import Schema, transaction
+
+__all__ = ["SCHEMA", "Batch", "Outbox", "SqliteOutbox", "add"]
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
+
+# Times are Unix seconds. A row's state follows from facts: there is no IN_PROGRESS that a crash
+# could leave behind.
+SCHEMA = Schema(
+    "outbox",
+    1,
+    """
+CREATE TABLE outbox (
+    position INTEGER PRIMARY KEY AUTOINCREMENT,
+    event_id TEXT NOT NULL UNIQUE,
+    event_type TEXT NOT NULL,
+    body BLOB NOT NULL,
+    correlation_id TEXT NOT NULL,
+    accepted_at REAL NOT NULL,
+    attempts INTEGER NOT NULL DEFAULT 0,
+    next_attempt_at REAL NOT NULL DEFAULT 0,
+    outcome TEXT,
+    detail TEXT,
+    confirmed_at REAL
+) STRICT;
+CREATE INDEX outbox_due ON outbox (next_attempt_at, position) WHERE confirmed_at IS NULL
+""",
+)
+
+
+class Batch(Protocol):
+    """Messages that are due and held by one relay, oldest attempt first."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """The messages to publish."""
+
+    def record(self, answers: Sequence[Answer]) -> None:
+        """Keep the answers to the first ``len(answers)`` messages; the others were not tried."""
+
+
+class Outbox(Protocol):
+    """What a relay needs from a database."""
+
+    def batch(self, limit: int) -> AbstractContextManager[Batch]:
+        """Hold at most *limit* due messages until the block ends."""
+
+
+def add(tx: sqlite3.Connection, event: Event, *, correlation_id: str, accepted_at: float) -> None:
+    """Queue *event* for publishing, if and only if *tx* commits."""
+    tx.execute(
+        "INSERT INTO outbox (event_id, event_type, body, correlation_id, accepted_at)"
+        " VALUES (?, ?, ?, ?, ?)",
+        (event.id, event.type, encode(event), correlation_id, accepted_at),
+    )
+
+
+class SqliteOutbox:
+    """An outbox with one relay, for *exchange*: no lock is held while the broker is asked."""
+
+    def __init__(
+        self, store: sqlite3.Connection, exchange: str, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._exchange = exchange
+        self._clock = clock
+
+    @contextmanager
+    def batch(self, limit: int) -> Iterator[_SqliteBatch]:
+        """Read the due messages: never tried first, then by the time of their next attempt."""
+        now = self._clock()
+        rows = self._store.execute(
+            # A next attempt that is further away than any pause comes from a clock set back.
+            "SELECT position, event_id, event_type, body, correlation_id, accepted_at, attempts"
+            " FROM outbox WHERE confirmed_at IS NULL"
+            " AND (next_attempt_at <= ? OR next_attempt_at > ?)"
+            " ORDER BY next_attempt_at, position LIMIT ?",
+            (now, now + LONGEST_PAUSE, limit),
+        ).fetchall()
+        yield _SqliteBatch(self._store, self._exchange, rows, self._clock)
+
+
+class _SqliteBatch:
+    def __init__(
+        self,
+        store: sqlite3.Connection,
+        exchange: str,
+        rows: Sequence[tuple[int, str, str, bytes, str, float, int]],
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._rows = rows
+        self._clock = clock
+        self.messages = [
+            Message(
+                exchange,
+                event_type,
+                envelope(event_id, event_type, timestamp=int(at), correlation_id=request),
+                body,
+            )
+            for _, event_id, event_type, body, request, at, _ in rows
+        ]
+
+    def record(self, answers: Sequence[Answer]) -> None:
+        now = self._clock()
+        with transaction(self._store) as tx:
+            for row, answer in zip(self._rows, answers, strict=False):
+                confirmed = answer.outcome is Outcome.CONFIRMED
+                tx.execute(
+                    "UPDATE outbox SET attempts = attempts + 1, outcome = ?, detail = ?,"
+                    " confirmed_at = ?, next_attempt_at = ? WHERE position = ?",
+                    (
+                        answer.outcome.value,
+                        answer.detail,
+                        now if confirmed else None,
+                        now + _pause(row[-1]),
+                        row[0],
+                    ),
+                )
+
+
+def _pause(failures: int) -> float:
+    full: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 32))
+    return full * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret

@@ -1,0 +1,35 @@
+"""Named points between two durable steps, where a test may stop the process."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+__all__ = ["arm", "kill_here", "reach"]
+
+_armed: dict[str, Callable[[], None]] = {}
+
+
+def reach(point: str) -> None:
+    """Say that the process has come to *point*; nothing happens unless the point is armed."""
+    if action := _armed.get(point):
+        action()
+
+
+def arm(point: str, action: Callable[[], None], *, on_visit: int = 1) -> None:
+    """Run *action* the *on_visit*-th time that *point* is reached, and not again."""
+    left = on_visit
+
+    def visit() -> None:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            action()
+
+    _armed[point] = visit
+
+
+def kill_here() -> None:
+    """End this process as a crash does: no handler, no clean-up, no last word."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,74 @@
+"""Put one event on the wire, persistent and identified; promise nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pika import BasicProperties, DeliveryMode
+from pika.adapters.blocking_connection import BlockingChannel
+
+from delivery.codec import CONTENT_TYPE, encode
+from delivery.contract import Event
+
+__all__ = ["APP_ID", "Message", "envelope", "properties_of", "publish"]
+
+APP_ID = "delivery"
+_CARRIED = (str, bytes, bool, int, datetime, type(None))
+
+
+@dataclass(frozen=True)
+class Message:
+    """An event on the wire: where it goes, its properties, and its bytes."""
+
+    exchange: str
+    routing_key: str
+    properties: BasicProperties
+    body: bytes
+
+
+def envelope(
+    event_id: str,
+    event_type: str,
+    *,
+    timestamp: int,
+    correlation_id: str | None = None,
+    headers: Mapping[str, object] | None = None,
+) -> BasicProperties:
+    """Return the properties that mirror an event's identity; *timestamp* is in Unix seconds.
+
+    Raises ValueError for a header that AMQP 0-9-1 cannot carry (a float, a set ...): pika would
+    find out only while writing to the socket.
+    """
+    return BasicProperties(
+        message_id=event_id,
+        type=event_type,
+        timestamp=timestamp,
+        app_id=APP_ID,
+        correlation_id=correlation_id,
+        content_type=CONTENT_TYPE,
+        content_encoding="utf-8",
+        delivery_mode=DeliveryMode.Persistent,  # pika's default is transient
+        headers=_checked(headers or {}),
+    )
+
+
+def properties_of(event: Event, *, correlation_id: str | None = None) -> BasicProperties:
+    """Return the properties of *event*; *correlation_id* names the request that caused it."""
+    return envelope(
+        event.id, event.type, timestamp=int(event.time.timestamp()), correlation_id=correlation_id
+    )
+
+
+def publish(channel: BlockingChannel, event: Event, *, exchange: str) -> None:
+    """Send *event* to *exchange*, routed by its type. That it arrives anywhere is not promised."""
+    channel.basic_publish(exchange, event.type, encode(event), properties_of(event))
+
+
+def _checked(headers: Mapping[str, object]) -> dict[str, Any]:
+    for name, value in headers.items():
+        if not isinstance(value, _CARRIED):
+            raise ValueError(f"header {name!r}: AMQP cannot carry a {type(value).__name__}")
+    return dict(headers)

@@ -1,0 +1,94 @@
+"""Receive deliveries on one channel, and keep them until they are taken."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from pika import BasicProperties
+from pika.adapters.blocking_connection import BlockingChannel
+
+from delivery.errors import TemporaryError
+from delivery.handling import Delivery
+from delivery.stopping import TICK
+
+__all__ = ["ConsumingEnded", "Reader"]
+
+
+class ConsumingEnded(TemporaryError):
+    """The broker stopped sending without being asked (queue deleted, channel closed)."""
+
+
+class Reader:
+    """The deliveries that *queue* sent; at most *prefetch* of them are unsettled at a time.
+
+    *meanwhile* runs on this thread at least every 0.1 s: serve other connections there.
+    """
+
+    def __init__(
+        self,
+        channel: BlockingChannel,
+        queue: str,
+        *,
+        prefetch: int,
+        meanwhile: Callable[[], None],
+    ) -> None:
+        self._channel = channel
+        self._queue = queue
+        self._meanwhile = meanwhile
+        self._arrived: deque[Delivery] = deque()
+        self._cancelled = False
+        channel.basic_qos(prefetch_count=prefetch)
+        channel.add_on_cancel_callback(self._on_cancel)
+        self._tag = channel.basic_consume(queue, self._on_delivery)
+
+    def serve_until(self, done: Callable[[], bool], seconds: float | None = None) -> None:
+        """Serve the connection until *done*, or for *seconds*. Raises ConsumingEnded."""
+        end = time.monotonic() + (float("inf") if seconds is None else seconds)
+        while not done() and time.monotonic() < end:
+            self._channel.connection.process_data_events(time_limit=TICK)
+            # pika reports neither of these two by an exception.
+            if self._cancelled or not self._channel.is_open:
+                raise ConsumingEnded(f"the broker ended consuming from {self._queue!r}")
+            self._meanwhile()
+
+    def wake(self) -> None:
+        """End the wait of ``serve_until`` early; safe in any thread."""
+        self._channel.connection.add_callback_threadsafe(lambda: None)
+
+    def __len__(self) -> int:
+        return len(self._arrived)
+
+    def take(self, most: int) -> list[Delivery]:
+        """Return the next batch. A redelivered message goes alone: it may have killed a process."""
+        taken: list[Delivery] = []
+        while self._arrived and len(taken) < most:
+            if taken and (self._arrived[0].redelivered or taken[-1].redelivered):
+                break
+            taken.append(self._arrived.popleft())
+        return taken
+
+    def close(self) -> None:
+        """Stop receiving, and give back what was not taken."""
+        self._channel.basic_cancel(self._tag)
+        for delivery in self._arrived:
+            self._channel.basic_nack(delivery.tag, requeue=True)
+        self._arrived.clear()
+
+    def _on_cancel(self, _frame: object) -> None:
+        self._cancelled = True
+
+    def _on_delivery(
+        self, _channel: BlockingChannel, method: Any, properties: BasicProperties, body: bytes
+    ) -> None:
+        self._arrived.append(
+            Delivery(
+                queue=self._queue,
+                body=body,
+                properties=properties,
+                tag=method.delivery_tag,
+                redelivered=method.redelivered,
+            )
+        )

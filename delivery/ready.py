@@ -1,0 +1,135 @@
+"""A broker is ready when it confirms a publish to a queue, not when its port is open."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import logging
+import time
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from email.message import Message
+
+import pika
+from pika.exceptions import (
+    AMQPError,
+    AuthenticationError,
+    ChannelClosedByBroker,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
+)
+
+from delivery.errors import DeliveryError
+
+__all__ = ["REFUSED", "NotReady", "overview", "probe", "wait_ready"]
+
+
+# What a broker that is up says to a user, virtual host or right that it does not know. One that
+# is starting may hang up at the same points, and pika then reports the same.
+REFUSED = (
+    AuthenticationError,
+    ProbableAuthenticationError,
+    ProbableAccessDeniedError,
+    ChannelClosedByBroker,
+)
+
+
+class NotReady(DeliveryError):
+    """The broker did not confirm a publish in time: look at why, then try again."""
+
+
+def probe(amqp_url: str) -> str:
+    """Publish one message with confirm to a queue of our own; return the broker's version.
+
+    Raises AMQPError or OSError: whatever stood in the way.
+    """
+    parameters = _parameters(amqp_url)
+    parameters.connection_attempts = 1
+    parameters.socket_timeout = 5
+    parameters.stack_timeout = 10
+    parameters.blocked_connection_timeout = 5  # a broker in alarm accepts everything but this
+    with _quiet(), pika.BlockingConnection(parameters) as connection:
+        channel = connection.channel()
+        queue = f"delivery.probe.{uuid.uuid4()}"
+        channel.queue_declare(queue, exclusive=True, auto_delete=True)
+        channel.confirm_delivery()
+        channel.basic_publish("", queue, b"ready?", mandatory=True)
+        # pika 1.3 keeps what the server said about itself in a private place only.
+        said = getattr(connection, "_impl").server_properties or {}  # noqa: B009
+        return str(said.get("version", "unknown"))
+
+
+def wait_ready(
+    amqp_url: str,
+    say: Callable[[str], None],
+    *,
+    management_url: str | None = None,
+    deadline: float = 60.0,
+    running: Callable[[], bool] = lambda: True,
+    hopeless: tuple[type[Exception], ...] = (),
+) -> str:
+    """Probe until the broker is ready and return its version; NotReady after `deadline` seconds.
+
+    A starting broker refuses, resets (behind a published Docker port) or says something that
+    is not AMQP: all of that only means "not yet". A broker whose process ended has no "yet".
+    """
+    start = time.monotonic()
+    next_word = start + 5
+    while True:
+        try:
+            version = probe(amqp_url)
+            if management_url is not None:
+                overview(management_url)  # it comes up a moment after AMQP
+            return version
+        except hopeless as error:
+            raise NotReady(f"waiting will not help: {error!r}") from error
+        except (AMQPError, OSError) as error:
+            seen = repr(error)  # a refused port's error has an empty str
+        now = time.monotonic()
+        if not running():
+            raise NotReady(f"the broker ended before it was ready; last seen: {seen}")
+        if now - start > deadline:
+            raise NotReady(f"no confirmed publish within {deadline:g} s; last seen: {seen}")
+        if now > next_word:
+            say(f"still waiting for the broker ({now - start:.0f} s): {seen}")
+            next_word = now + 5
+        time.sleep(0.2)
+
+
+def overview(management_url: str) -> Message:
+    """Ask the management API how the broker is; return the answer's headers, or raise OSError."""
+    parts = urllib.parse.urlsplit(management_url)
+    login = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
+    address = f"{parts.scheme}://{parts.hostname}:{parts.port}/api/overview"
+    request = urllib.request.Request(address, headers={"Authorization": f"Basic {login}"})  # noqa: S310
+    try:
+        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+            answer.read()
+            headers: Message = answer.headers
+            return headers
+    except http.client.HTTPException as error:
+        raise OSError(f"not an HTTP answer: {error!r}") from error
+
+
+def _parameters(amqp_url: str) -> pika.URLParameters:
+    if not amqp_url.startswith(("amqp://", "amqps://")):  # pika would take any scheme
+        raise NotReady("that is not an AMQP URL: amqp://user:password@host:5672/%2F is one")
+    try:
+        return pika.URLParameters(amqp_url)
+    except ValueError as error:
+        raise NotReady(f"that AMQP URL cannot be read: {error}") from error
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep pika's own error log out of a loop in which errors are expected."""
+    logger = logging.getLogger("pika")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

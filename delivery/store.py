@@ -1,0 +1,137 @@
+"""A SQLite file for each participant, with transactions that are visible where they are used."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from delivery.errors import DeliveryError, TemporaryError
+
+__all__ = ["Schema", "StoreTooNew", "StoreUnavailable", "open_store", "savepoint", "transaction"]
+
+BUSY_TIMEOUT = 5.0  # seconds that a writer waits for another one
+_UNAVAILABLE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_CORRUPT,
+    sqlite3.SQLITE_NOTADB,
+}
+
+
+class StoreUnavailable(TemporaryError):
+    """The store itself can't be used (locked, full, unreadable): no message is at fault."""
+
+
+class StoreTooNew(DeliveryError):
+    """The file was written by a newer version of the code, which this one must not touch."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """The tables that one module keeps in a store, and their version."""
+
+    name: str
+    version: int
+    sql: str
+
+
+def open_store(path: str | Path, *schemas: Schema) -> sqlite3.Connection:
+    """Open the file at *path*, create the tables of *schemas*, and return the connection.
+
+    A file holds several modules' tables, so each schema keeps its own version in ``schema_version``
+    (``PRAGMA user_version`` is one number for all). Raises StoreTooNew, StoreUnavailable.
+    """
+    with _translated():
+        # One thread uses a connection at a time, but not always the one that opened it.
+        store = sqlite3.connect(
+            path, isolation_level=None, timeout=BUSY_TIMEOUT, check_same_thread=False
+        )
+        _use_wal(store)
+        store.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
+    try:
+        with transaction(store) as tx:
+            tx.execute(
+                "CREATE TABLE IF NOT EXISTS schema_version"
+                " (name TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT, WITHOUT ROWID"
+            )
+            for schema in schemas:
+                _install(tx, schema, path)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+@contextmanager
+def transaction(store: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Commit when the block ends; roll back when it raises. Raises StoreUnavailable."""
+    with _translated():
+        store.execute("BEGIN IMMEDIATE")  # a writer from the start: no upgrade that can deadlock
+        try:
+            yield store
+            store.execute("COMMIT")
+        except BaseException:
+            if store.in_transaction:  # a full disk may have rolled back already
+                store.execute("ROLLBACK")
+            raise
+
+
+@contextmanager
+def savepoint(tx: sqlite3.Connection) -> Iterator[None]:
+    """Undo only this block when it raises; the transaction around it goes on."""
+    with _translated():
+        tx.execute("SAVEPOINT part")
+        try:
+            yield
+        except BaseException:
+            if tx.in_transaction:
+                tx.execute("ROLLBACK TO part")
+                tx.execute("RELEASE part")
+            raise
+        tx.execute("RELEASE part")
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        if primary in _UNAVAILABLE:
+            raise StoreUnavailable(f"the store can't be used: {error}") from error
+        raise
+
+
+def _use_wal(store: sqlite3.Connection) -> None:
+    deadline = time.monotonic() + BUSY_TIMEOUT
+    while True:
+        try:
+            store.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError:
+            # SQLite does not wait its busy timeout while two openers switch a new file to WAL.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.02)
+        else:
+            return
+
+
+def _install(tx: sqlite3.Connection, schema: Schema, path: str | Path) -> None:
+    row = tx.execute("SELECT version FROM schema_version WHERE name = ?", (schema.name,)).fetchone()
+    if row is None:
+        for statement in schema.sql.split(";\n"):
+            tx.execute(statement)
+        tx.execute("INSERT INTO schema_version VALUES (?, ?)", (schema.name, schema.version))
+    elif row[0] > schema.version:
+        raise StoreTooNew(
+            f"{path}: table group {schema.name!r} has version {row[0]}, this code knows"
+            f" {schema.version}; use the newer code, or another file"
+        )

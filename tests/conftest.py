@@ -1,0 +1,68 @@
+"""One real broker for the whole run; a namespace of its own for every test."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pika.adapters.blocking_connection import BlockingConnection
+
+from delivery.broker import Broker
+from delivery.connection import BrokerSettings, connect
+from delivery.sandbox import disposable_broker, find_broker
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """The broker by the order of choice: DELIVERY_AMQP_URL, else a sandbox of this run's own.
+
+    Without any it fails, naming the three ways to get one: a broker test is never skipped.
+    """
+    if os.environ.get("DELIVERY_AMQP_URL"):
+        yield find_broker(os.environ, tmp_path_factory.mktemp("broker"), print)
+        return
+    with disposable_broker(os.environ, print) as own:
+        yield own
+
+
+@pytest.fixture(scope="session")
+def breakable_broker(broker: Broker) -> Iterator[Broker]:
+    """A broker that a test may restart and kill: never somebody else's."""
+    if broker.ours:
+        yield broker
+        return
+    with disposable_broker(os.environ, print) as own:
+        yield own
+
+
+@pytest.fixture
+def settings(broker: Broker) -> BrokerSettings:
+    return BrokerSettings(url=broker.amqp_url, name="test")
+
+
+@pytest.fixture
+def namespace() -> str:
+    return f"t{uuid.uuid4().hex[:10]}"
+
+
+@pytest.fixture
+def connection(settings: BrokerSettings, namespace: str) -> Iterator[BlockingConnection]:
+    """A connection to work with; what the test declared in its namespace is deleted afterwards."""
+    with connect(settings) as opened:
+        yield opened
+    with connect(settings) as cleaning:
+        remove_namespace(cleaning, namespace)
+
+
+def remove_namespace(connection: BlockingConnection, namespace: str) -> None:
+    channel = connection.channel()
+    for recipient in ("catalog", "audit"):
+        for suffix in ("", ".dead", *(f".retry.{n}" for n in range(1, 6))):
+            channel.queue_delete(f"{namespace}.{recipient}{suffix}")
+    channel.exchange_delete(f"{namespace}.events")
