@@ -7,8 +7,9 @@ tolerated, so its publisher can add one without asking anybody.
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -17,6 +18,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     WithJsonSchema,
+    model_validator,
 )
 
 __all__ = [
@@ -33,20 +35,21 @@ SCHEMA_ID: Final = "urn:delivery:schema:material.published.v1"
 SOURCE = "urn:delivery:materials"
 
 
+# RFC 3339, section 5.6, in its usual form: capital T and Z, seconds always, no leap second.
+_RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)", re.ASCII)
+
+
 def _instant(value: object) -> datetime:
-    """Read an RFC 3339 timestamp; a number or a time without an offset is refused."""
-    if isinstance(value, datetime):
-        moment = value
-    elif isinstance(value, str) and "T" in value:
-        moment = datetime.fromisoformat(value)
-    else:
+    """Read an RFC 3339 timestamp, to the millisecond; a number or a bare local time is refused."""
+    if isinstance(value, str) and _RFC3339.fullmatch(value):
+        value = datetime.fromisoformat(value)
+    if not isinstance(value, datetime) or value.tzinfo is None:
         raise ValueError("expected an RFC 3339 timestamp such as 2026-01-31T12:00:00Z")
-    if moment.tzinfo is None:
-        raise ValueError("the timestamp has no UTC offset")
     try:
-        return moment.astimezone(UTC)
+        moment = value.astimezone(UTC)
     except OverflowError:
         raise ValueError("the timestamp is out of range") from None
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
 def _rfc3339(moment: datetime) -> str:
@@ -61,8 +64,10 @@ Instant = Annotated[
 ]
 MaterialId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,63}$")]
 Slug = Annotated[str, Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$", max_length=100)]
-Title = Annotated[str, Field(min_length=1, max_length=300)]
-Author = Annotated[str, Field(min_length=1, max_length=200)]
+# Something to read, and no NUL: PostgreSQL's text cannot hold one.
+_READABLE = r"^[^\x00]*[^\s\x00][^\x00]*$"
+Title = Annotated[str, Field(max_length=300, pattern=_READABLE)]
+Author = Annotated[str, Field(max_length=200, pattern=_READABLE)]
 # 2**53 - 1: the largest integer that every JSON reader keeps exactly (RFC 8259, section 6).
 Revision = Annotated[int, Field(ge=1, le=2**53 - 1)]
 # An AMQP short string holds 255 bytes, and the id travels in one as message_id.
@@ -77,7 +82,7 @@ class PublishMaterial(BaseModel):
     title: Title
     slug: Slug
     author: Author
-    summary: Annotated[str, Field(max_length=5_000)] = ""
+    summary: Annotated[str, Field(max_length=5_000, pattern=r"^[^\x00]*$")] = ""
     expected_revision: Annotated[int, Field(ge=0, le=2**53 - 2)] | None = Field(
         default=None, description="Refuse unless this is the material's current revision; 0 = new."
     )
@@ -110,6 +115,12 @@ class Event(BaseModel):
     datacontenttype: Literal["application/json"]
     dataschema: Literal["urn:delivery:schema:material.published.v1"]
     data: MaterialPublished
+
+    @model_validator(mode="after")
+    def _one_material(self) -> Self:
+        if self.subject != self.data.material_id:
+            raise ValueError("subject differs from data.material_id")
+        return self
 
 
 def material_published(event_id: str, data: MaterialPublished) -> Event:

@@ -40,6 +40,7 @@ class Effect(enum.Enum):
     APPLIED = "applied"
     DUPLICATE = "duplicate"
     STALE = "stale"
+    DROPPED = "dropped"  # no handler's answer: an operator gave the message up
 
 
 Handler = Callable[[Event, sqlite3.Connection], Effect]

@@ -1,4 +1,4 @@
-"""A broker is ready when it confirms a publish to a queue, not when its port is open."""
+"""A broker is ready when it confirms a message and gives it back, not when its port is open."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class NotReady(DeliveryError):
 
 
 def probe(amqp_url: str) -> str:
-    """Publish one message with confirm to a queue of our own; return the broker's version.
+    """Send one message through a queue of our own, confirmed; return the broker's version.
 
-    Raises AMQPError or OSError: whatever stood in the way.
+    Raises AMQPError or OSError: whatever stood in the way. A 403 names the right that is missing.
     """
     parameters = _parameters(amqp_url)
     parameters.connection_attempts = 1
@@ -57,6 +57,7 @@ def probe(amqp_url: str) -> str:
         channel.queue_declare(queue, exclusive=True, auto_delete=True)
         channel.confirm_delivery()
         channel.basic_publish("", queue, b"ready?", mandatory=True)
+        channel.basic_get(queue, auto_ack=True)
         # pika 1.3 keeps what the server said about itself in a private place only.
         said = getattr(connection, "_impl").server_properties or {}  # noqa: B009
         return str(said.get("version", "unknown"))

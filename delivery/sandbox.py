@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 URL, MANAGEMENT_URL, FORCE = "DELIVERY_AMQP_URL", "DELIVERY_MANAGEMENT_URL", "DELIVERY_BROKER"
+PATIENCE = 10.0  # seconds for a given broker to come up
 
 
 def find_broker(
@@ -116,7 +117,9 @@ def _forced(environ: Mapping[str, str]) -> Kind | None:
 def _given(environ: Mapping[str, str], say: Callable[[str], None]) -> Broker:
     url, management = environ[URL], environ.get(MANAGEMENT_URL)
     try:
-        version = wait_ready(url, say, management_url=management, deadline=10, hopeless=REFUSED)
+        version = wait_ready(
+            url, say, management_url=management, deadline=PATIENCE, hopeless=REFUSED
+        )
     except NotReady as error:
         raise NotReady(f"the broker of {URL} does not answer as it should: {error}") from error
     return Broker(Kind.GIVEN, url, management, version)

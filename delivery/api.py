@@ -1,0 +1,102 @@
+"""Accept commands over HTTP: a 202 means that the fact is committed and will be sent."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, HTTPException, Path, Response
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from delivery import __version__
+from delivery.contract import PublishMaterial
+from delivery.doorkeeper import Doorkeeper
+from delivery.materials import accept
+from delivery.metrics import OutboxCollector
+from delivery.problems import install_problems
+from delivery.store import transaction
+from delivery.tracing import Trace, outbox_summary
+
+__all__ = ["create_app"]
+
+# It becomes the message's correlation_id, an AMQP short string.
+Key = Annotated[
+    str,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[\x21-\x7e]{1,128}$",
+        description="Names this request: repeating it with the same key and body does nothing new.",
+    ),
+]
+MaterialPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,63}$")]
+
+
+def create_app(
+    open_publisher: Callable[[], sqlite3.Connection],
+    trace: Trace,
+) -> FastAPI:
+    """Return the application; *open_publisher* opens the publisher's store, once per thread."""
+    app = FastAPI(title="Delivery", version=__version__, docs_url=None, redoc_url=None)
+    app.add_middleware(Doorkeeper)
+    install_problems(app)
+    opened = threading.local()
+
+    def store() -> sqlite3.Connection:
+        if not hasattr(opened, "store"):
+            opened.store = open_publisher()
+        found: sqlite3.Connection = opened.store
+        return found
+
+    registry = CollectorRegistry()
+    registry.register(OutboxCollector(store))
+
+    @app.post("/materials/{material_id}/publish", status_code=202)
+    def publish(
+        material_id: MaterialPath, command: PublishMaterial, key: Key, response: Response
+    ) -> dict[str, Any]:
+        """Publish the material's next revision."""
+        answer, repeated = accept(store(), material_id, command, key=key)
+        link = f"/publications/{answer.event_id}"
+        response.headers["Location"] = link
+        if repeated:
+            response.headers["Idempotency-Replayed"] = "true"
+        return {
+            "material_id": answer.material_id,
+            "revision": answer.revision,
+            "event_id": answer.event_id,
+            "status_url": link,
+        }
+
+    @app.get("/publications/{event_id}")
+    def publication(event_id: str) -> dict[str, Any]:
+        """Follow one event: its outbox row, and each recipient's receipt."""
+        found = trace(store(), event_id)
+        if found is None:
+            raise HTTPException(404, f"no publication has the event id {event_id[:128]!r}")
+        return found
+
+    @app.get("/status")
+    def status() -> dict[str, Any]:
+        """Say what is accepted, confirmed and pending."""
+        return outbox_summary(store())
+
+    @app.get("/healthz")
+    def healthz() -> dict[str, str]:
+        """Say that the process answers."""
+        return {"status": "alive"}
+
+    @app.get("/readyz")
+    def readyz() -> dict[str, str]:
+        """Say whether a command could be committed now; 503 with the reason if not."""
+        with transaction(store()):
+            return {"status": "ready"}
+
+    @app.get("/metrics")
+    def metrics() -> Response:
+        """Show the publisher's figures for Prometheus."""
+        return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
+
+    return app

@@ -1,0 +1,91 @@
+"""Read from every participant what the ledger needs."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Iterable
+
+from pika.adapters.blocking_connection import BlockingConnection
+
+from delivery.config import Config
+from delivery.connection import connect
+from delivery.handling import Effect
+from delivery.ledger import Account, Books, account
+from delivery.observe import Waiting, waiting
+from delivery.routes import routes_of
+from delivery.triage import browse
+
+__all__ = ["accounts", "settled_accounts"]
+
+
+def accounts(config: Config, connection: BlockingConnection) -> list[Account]:
+    """Return each recipient's account as it is now.
+
+    Read in the direction in which events move, receipts last: an event on the way is then found
+    twice rather than never, and counted once.
+    """
+    publisher = config.publisher_store()
+    accepted = _ids(publisher, "SELECT event_id FROM outbox")
+    pending = _ids(publisher, "SELECT event_id FROM outbox WHERE confirmed_at IS NULL")
+    publisher.close()
+    places = waiting(
+        connection,
+        routes_of(config.namespace),
+        retries=len(config.retries_ms),
+        management=config.management,
+    )
+    return [account(_books(config, connection, place, accepted, pending)) for place in places]
+
+
+def settled_accounts(config: Config, *, seconds: float) -> list[Account]:
+    """Return the accounts as soon as they balance at rest, or as they are after *seconds*.
+
+    Messages on the way and management counters (5 s old) can make one reading differ.
+    """
+    end = time.monotonic() + seconds
+    with connect(config.named("ledger")) as connection:
+        while True:
+            found = accounts(config, connection)
+            if all(_at_rest(each) for each in found) or time.monotonic() > end:
+                return found
+            connection.sleep(0.2)
+
+
+def _at_rest(found: Account) -> bool:
+    on_the_way = found.pending + found.ready + found.retry + found.unacked + found.copies
+    return found.balanced and on_the_way == 0
+
+
+def _books(
+    config: Config,
+    connection: BlockingConnection,
+    place: Waiting,
+    accepted: set[str],
+    pending: set[str],
+) -> Books:
+    route = config.route(place.recipient)
+    dead = {message.key for message in browse(connection, route)} if place.dead else set()
+    store = config.recipient_store(place.recipient)
+    receipts = {
+        message_id: Effect(effect)
+        for message_id, effect in store.execute(
+            "SELECT message_id, effect FROM receipt WHERE recipient = ?", (place.recipient,)
+        )
+    }
+    store.close()
+    return Books(
+        recipient=place.recipient,
+        accepted=accepted,
+        pending=pending,
+        receipts=receipts,
+        dead=dead,
+        ready=place.ready,
+        retry=sum(place.retry),
+        unacked=place.unacked,
+    )
+
+
+def _ids(store: sqlite3.Connection, query: str) -> set[str]:
+    rows: Iterable[tuple[str]] = store.execute(query)
+    return {event_id for (event_id,) in rows}

@@ -1,0 +1,71 @@
+"""Take chosen messages out of a dead queue: back to their own recipient, or dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from pika.adapters.blocking_connection import BlockingConnection
+
+from delivery.copies import copy_of, cut
+from delivery.dead import HEADERS
+from delivery.pipeline import ConfirmedChannel
+from delivery.points import reach
+from delivery.routes import Route
+from delivery.triage import REPLAYS, DeadMessage, held
+
+__all__ = ["drop", "replay"]
+
+REPLAYED_BY, REPLAY_REASON = "x-delivery-replayed-by", "x-delivery-replay-reason"
+
+
+def replay(
+    connection: BlockingConnection,
+    publisher: ConfirmedChannel,
+    route: Route,
+    keys: Collection[str],
+    *,
+    operator: str,
+    reason: str,
+) -> list[DeadMessage]:
+    """Send the dead messages named by *keys* to *route*'s queue again, and return them.
+
+    They go to that queue, not through the exchange: no other recipient has anything to repair. The
+    attempts start anew. A crash between copy and ack leaves the message in both places; its receipt
+    makes the second one harmless. Raises NotConfirmed, with the message still dead.
+    """
+    sent = []
+    with held(connection, route) as (channel, messages):
+        for message in messages:
+            if message.key not in keys:
+                continue
+            headers: dict[str, object] = dict.fromkeys(HEADERS)
+            headers |= {
+                REPLAYS: message.replays + 1,
+                REPLAYED_BY: cut(operator, 100),
+                REPLAY_REASON: cut(reason, 500),
+            }
+            properties = copy_of(message.delivery, **headers)
+            publisher.move(message.delivery.body, properties, to_queue=route.queue)
+            reach("replay.copied")
+            channel.basic_ack(message.delivery.tag)
+            sent.append(message)
+    return sent
+
+
+def drop(
+    connection: BlockingConnection,
+    route: Route,
+    keys: Collection[str],
+    *,
+    record: Callable[[DeadMessage], None],
+) -> list[DeadMessage]:
+    """Delete the dead messages named by *keys*, each after *record* has kept why."""
+    dropped = []
+    with held(connection, route) as (channel, messages):
+        for message in messages:
+            if message.key in keys:
+                record(message)
+                reach("drop.recorded")
+                channel.basic_ack(message.delivery.tag)
+                dropped.append(message)
+    return dropped

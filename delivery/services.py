@@ -1,0 +1,113 @@
+"""The processes of the exchange: the relay, and a receiver for each recipient."""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+
+from delivery.audit import append
+from delivery.catalog import upsert
+from delivery.config import Config
+from delivery.connection import connect
+from delivery.consumer import consume
+from delivery.dead import park
+from delivery.errors import DeliveryError
+from delivery.handling import Handler
+from delivery.inbox import once
+from delivery.outbox import SqliteOutbox
+from delivery.pipeline import ConfirmedChannel
+from delivery.recovery import keep_connected
+from delivery.relay import only_relay, relay_once
+from delivery.retry import retry_later
+from delivery.revision import latest_only
+from delivery.routes import Route
+from delivery.stopping import Stop
+from delivery.strikes import limit_deaths
+from delivery.topology import declare
+
+__all__ = ["handler_of", "prepare", "run_receiver", "run_relay"]
+
+log = logging.getLogger(__name__)
+
+NAP = 0.005  # seconds between two looks for a commit of the API: what a fresh row waits at most
+RECHECK = 0.5  # seconds between two looks for rows whose pause is over
+
+
+def handler_of(route: Route) -> Handler:
+    """Return the recipient's whole guarantee, read from the outside in."""
+    effects: dict[str, Handler] = {
+        "catalog": once(route, latest_only(upsert)),
+        "audit": once(route, append),
+    }
+    return effects[route.recipient]
+
+
+def prepare(config: Config, process: str) -> None:
+    """Lint the topology and declare it. Raises DeliveryError, TopologyConflict."""
+    if problems := config.problems():
+        raise DeliveryError("the topology has mistakes: " + "; ".join(map(str, problems)))
+    with connect(config.named(process)) as connection:
+        declare(connection, config.topology())
+
+
+def run_relay(config: Config, stop: Stop, *, batch: int = 500) -> None:
+    """Publish what the outbox holds, until *stop*. Raises RelayBusy if another relay has it."""
+    store = config.publisher_store()
+    with only_relay(config.store_path("publisher")):
+        keep_connected(lambda: _relay(config, store, stop, batch), stop=stop)
+    log.info("relay.stopped")
+
+
+def _relay(config: Config, store: sqlite3.Connection, stop: Stop, batch: int) -> None:
+    prepare(config, "relay")
+    outbox = SqliteOutbox(store, config.exchange)
+    with ConfirmedChannel(config.named("relay")) as channel:
+        log.info("relay.ready", extra={"broker": config.broker.address})
+        while not stop:
+            if not relay_once(outbox, channel, limit=batch):
+                _await_commit(store, channel, stop)
+
+
+def _await_commit(store: sqlite3.Connection, channel: ConfirmedChannel, stop: Stop) -> None:
+    """Wait, serving the connection, until another process commits or a pause may be over."""
+    seen = _version(store)
+    end = time.monotonic() + RECHECK
+    while not stop and _version(store) == seen and time.monotonic() < end:
+        channel.serve(NAP)
+
+
+def _version(store: sqlite3.Connection) -> int:
+    # Changes with every commit of another connection; reads no table (SQLite, PRAGMA data_version).
+    return int(store.execute("PRAGMA data_version").fetchone()[0])
+
+
+def run_receiver(
+    config: Config, recipient: str, stop: Stop, *, batch: int = 1, prefetch: int = 50
+) -> None:
+    """Process *recipient*'s queue until *stop*."""
+    route = config.route(recipient)
+    store = config.recipient_store(recipient)
+
+    def work() -> None:
+        prepare(config, recipient)
+        settings = config.named(recipient)
+        with connect(settings) as inbound, ConfirmedChannel(settings) as outbound:
+            log.info(f"{recipient}.ready", extra={"broker": config.broker.address})
+            consume(
+                inbound.channel(),
+                route.queue,
+                store,
+                handler_of(route),
+                on_failure=retry_later(
+                    outbound, route, config.retries_ms, exhausted=park(outbound, route)
+                ),
+                guard=limit_deaths(),
+                batch=batch,
+                prefetch=prefetch,
+                stop=stop,
+                meanwhile=outbound.serve,
+            )
+
+    keep_connected(work, stop=stop)
+    log.info(f"{recipient}.stopped")

@@ -1,0 +1,95 @@
+"""Look into a dead queue without taking anything out of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from pika import BasicProperties
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+
+from delivery.dead import ERROR, PARKED, REASON, TRACE, dead_queue
+from delivery.handling import Delivery
+from delivery.retry import attempt_of
+from delivery.routes import Route
+
+__all__ = ["REPLAYS", "DeadMessage", "browse", "held"]
+
+REPLAYS = "x-delivery-replays"  # how often an operator has sent this message again
+
+
+@dataclass(frozen=True)
+class DeadMessage:
+    """A dead message as an operator sees it; times are Unix seconds, 0 if not known."""
+
+    key: str  # its message_id; for a message without one, a digest of its body
+    reason: str
+    error: str
+    attempts: int
+    replays: int
+    parked_at: int
+    sent_at: int
+    traceback: str
+    delivery: Delivery
+
+
+def browse(connection: BlockingConnection, route: Route) -> list[DeadMessage]:
+    """Return *route*'s dead messages, oldest first.
+
+    They are held for a moment, so somebody else who looks at the same time sees none of them.
+    """
+    with held(connection, route) as (_, messages):
+        return list(messages)
+
+
+@contextmanager
+def held(
+    connection: BlockingConnection, route: Route
+) -> Iterator[tuple[BlockingChannel, Iterator[DeadMessage]]]:
+    """Hold *route*'s dead messages, one by one; what is not acked by the end goes back.
+
+    Gives the channel to ack on and the messages. Raises pika's ChannelClosedByBroker if the dead
+    queue does not exist.
+    """
+    channel = connection.channel()
+    ready = channel.queue_declare(dead_queue(route), passive=True).method.message_count
+
+    def messages() -> Iterator[DeadMessage]:
+        for _ in range(ready):  # what dies from now on is for the next look
+            method, properties, body = channel.basic_get(dead_queue(route))
+            if method is None or properties is None:
+                return
+            yield _read(route, method.delivery_tag or 0, properties, body or b"")
+
+    try:
+        yield channel, messages()
+    finally:
+        if channel.is_open:
+            channel.close()  # the broker puts the unacked back in their old order
+
+
+def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> DeadMessage:
+    delivery = Delivery(queue=dead_queue(route), body=body, properties=properties, tag=tag)
+    headers = properties.headers or {}
+    digest = hashlib.sha256(body).hexdigest()
+    return DeadMessage(
+        key=delivery.message_id or f"sha256-{digest[:16]}",
+        reason=_text(headers.get(REASON), "not parked by us"),
+        error=_text(headers.get(ERROR), ""),
+        attempts=attempt_of(delivery),
+        replays=_count(headers.get(REPLAYS)),
+        parked_at=_count(headers.get(PARKED)),
+        sent_at=_count(properties.timestamp),
+        traceback=_text(headers.get(TRACE), ""),
+        delivery=delivery,
+    )
+
+
+def _count(value: object) -> int:
+    return value if type(value) is int and value >= 0 else 0
+
+
+def _text(value: object, otherwise: str) -> str:
+    return value if isinstance(value, str) else otherwise
