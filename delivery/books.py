@@ -14,6 +14,7 @@ from delivery.handling import Effect
 from delivery.ledger import Account, Books, account
 from delivery.observe import Waiting, waiting
 from delivery.routes import routes_of
+from delivery.stores import PUBLISHER
 from delivery.triage import browse
 
 __all__ = ["accounts", "settled_accounts"]
@@ -25,7 +26,7 @@ def accounts(config: Config, connection: BlockingConnection) -> list[Account]:
     Read in the direction in which events move, receipts last: an event on the way is then found
     twice rather than never, and counted once.
     """
-    publisher = config.publisher_store()
+    publisher = config.stores.open(PUBLISHER)
     accepted = _ids(publisher, "SELECT event_id FROM outbox")
     pending = _ids(publisher, "SELECT event_id FROM outbox WHERE confirmed_at IS NULL")
     publisher.close()
@@ -66,7 +67,7 @@ def _books(
 ) -> Books:
     route = config.route(place.recipient)
     dead = {message.key for message in browse(connection, route)} if place.dead else set()
-    store = config.recipient_store(place.recipient)
+    store = config.stores.open(place.recipient)
     receipts = {
         message_id: Effect(effect)
         for message_id, effect in store.execute(

@@ -88,6 +88,11 @@ def account(books: Books) -> Account:
         unacked_seen=books.unacked is not None,
         difference=difference,
         missing=tuple(sorted(on_broker)) if difference else (),
-        never_accepted=tuple(sorted(books.receipts.keys() - accepted)),
+        never_accepted=tuple(sorted(_effects(books) - accepted)),
         foreign_dead=len(set(books.dead) - accepted),
     )
+
+
+def _effects(books: Books) -> set[str]:
+    """Return the ids whose receipt stands for an effect; giving up a foreign message is none."""
+    return {each for each, effect in books.receipts.items() if effect is not Effect.DROPPED}

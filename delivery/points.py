@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
-__all__ = ["arm", "kill_here", "reach"]
+__all__ = ["arm", "arm_from", "kill_here", "reach"]
 
 _armed: dict[str, Callable[[], None]] = {}
 
@@ -33,3 +33,10 @@ def arm(point: str, action: Callable[[], None], *, on_visit: int = 1) -> None:
 def kill_here() -> None:
     """End this process as a crash does: no handler, no clean-up, no last word."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def arm_from(environ: Mapping[str, str]) -> None:
+    """Arm what ``DELIVERY_KILL_AT`` says: ``consumer.committed``, or ``relay.confirmed:3``."""
+    point, _, visit = environ.get("DELIVERY_KILL_AT", "").partition(":")
+    if point:
+        arm(point, kill_here, on_visit=int(visit or 1))

@@ -23,6 +23,7 @@ from delivery.retry import retry_later
 from delivery.revision import latest_only
 from delivery.routes import Route
 from delivery.stopping import Stop
+from delivery.stores import PUBLISHER
 from delivery.strikes import limit_deaths
 from delivery.topology import declare
 
@@ -53,8 +54,8 @@ def prepare(config: Config, process: str) -> None:
 
 def run_relay(config: Config, stop: Stop, *, batch: int = 500) -> None:
     """Publish what the outbox holds, until *stop*. Raises RelayBusy if another relay has it."""
-    store = config.publisher_store()
-    with only_relay(config.store_path("publisher")):
+    store = config.stores.open(PUBLISHER)
+    with only_relay(config.stores.path(PUBLISHER)):
         keep_connected(lambda: _relay(config, store, stop, batch), stop=stop)
     log.info("relay.stopped")
 
@@ -87,7 +88,7 @@ def run_receiver(
 ) -> None:
     """Process *recipient*'s queue until *stop*."""
     route = config.route(recipient)
-    store = config.recipient_store(recipient)
+    store = config.stores.open(recipient)
 
     def work() -> None:
         prepare(config, recipient)

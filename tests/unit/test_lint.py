@@ -10,6 +10,7 @@ from delivery.lint import Publisher, lint, matches
 from delivery.retry import retry_topology
 from delivery.routes import events_exchange, routes_of, topology_of
 from delivery.topology import Binding, Exchange, Queue, Topology
+from support.topics import TOPICS
 
 
 def problems(topology: Topology, *publishers: Publisher) -> str:
@@ -38,34 +39,7 @@ def test_the_packages_own_topology_has_no_problem() -> None:
     assert lint(topology, [Publisher(events_exchange("ns"), (EVENT_TYPE,))]) == []
 
 
-@pytest.mark.parametrize(
-    ("pattern", "key", "taken"),
-    [
-        ("a.b", "a.b", True),
-        ("a.b", "a.c", False),
-        ("a.*", "a.b", True),
-        ("a.*", "a", False),
-        ("a.*", "a.b.c", False),
-        ("*", "", True),  # one empty word: the broker says so, too (tests/broker)
-        ("#", "", True),
-        ("#", "a.b.c", True),
-        ("a.#", "a", True),
-        ("a.#", "a.b.c", True),
-        ("a.#", "b", False),
-        ("#.c", "a.b.c", True),
-        ("#.c", "a.b", False),
-        ("a.#.c", "a.c", True),
-        ("a.#.c", "a.b.b.c", True),
-        ("a.#.c", "a.b", False),
-        ("#.b.#", "a.b.c", True),
-        ("#.*", "a", True),
-        ("#.*", "", True),
-        ("*.#.*", "a", False),
-        ("*.#.*", "a.b", True),
-        ("material.published.*", EVENT_TYPE, True),
-        ("material.published.*", "material.published", False),
-    ],
-)
+@pytest.mark.parametrize(("pattern", "key", "taken"), TOPICS)
 def test_topic_patterns_are_read_as_the_broker_reads_them(
     pattern: str, key: str, taken: bool
 ) -> None:

@@ -34,7 +34,7 @@ def state(store: sqlite3.Connection) -> list[tuple[str, int, str]]:
     return store.execute("SELECT material_id, revision, title FROM catalog").fetchall()
 
 
-@pytest.mark.parametrize("order", itertools.permutations((1, 2, 3)))
+@pytest.mark.parametrize("order", list(itertools.permutations((1, 2, 3))))
 def test_every_order_of_arrival_ends_in_the_same_state(
     store: sqlite3.Connection, order: tuple[int, ...]
 ) -> None:

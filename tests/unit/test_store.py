@@ -202,7 +202,7 @@ def test_threads_that_open_a_new_file_at_once_all_succeed(tmp_path: Path) -> Non
             try:
                 with closing(store_at(path)) as store:
                     found.append(store.execute("SELECT count(*) FROM receipt").fetchone()[0])
-            except Exception as error:
+            except StoreUnavailable as error:
                 found.append(error)
 
         threads = [threading.Thread(target=opener) for _ in range(count)]

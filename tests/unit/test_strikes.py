@@ -17,8 +17,13 @@ from delivery.strikes import KillerMessage, limit_deaths
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[sqlite3.Connection]:
-    with closing(store_at(tmp_path / "store.db")) as opened:
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(store_at(path)) as opened:
         yield opened
 
 
@@ -27,36 +32,35 @@ def delivery(message_id: str | None = "id-1", body: bytes = b"{}") -> Delivery:
     return Delivery(queue="q", body=body, properties=properties, redelivered=True)
 
 
-def die(store: sqlite3.Connection, of: Delivery, *, limit: int = 3) -> None:
-    """Enter the guard and never leave it, as a killed process does."""
-    guard = limit_deaths(limit)(of, store)
-    guard.__enter__()
-    never_left.append(guard)  # a collected generator would be closed, and lift its strike
-
-
-never_left: list[object] = []
+def die(path: Path, of: Delivery) -> None:
+    """Begin to handle *of*, and lose the store in the middle of it, as a killed process does."""
+    doomed = store_at(path)
+    with pytest.raises(sqlite3.ProgrammingError), limit_deaths(3)(of, doomed):
+        doomed.close()
 
 
 def strikes(store: sqlite3.Connection) -> list[tuple[str, int]]:
     return store.execute("SELECT message, begun FROM strike").fetchall()
 
 
-def test_a_message_that_was_begun_three_times_in_vain_is_refused(store: sqlite3.Connection) -> None:
+def test_a_message_that_was_begun_three_times_in_vain_is_refused(
+    store: sqlite3.Connection, path: Path
+) -> None:
     """The first begin is taken for granted; two more are written down; the next one is refused."""
-    die(store, delivery())
-    die(store, delivery())
+    die(path, delivery())
+    die(path, delivery())
 
-    with pytest.raises(KillerMessage, match="begun 3 times") as refused:
-        with limit_deaths(3)(delivery(), store):
-            pytest.fail("handled once more")
+    guard = limit_deaths(3)(delivery(), store)
+    with pytest.raises(KillerMessage, match="begun 3 times") as refused, guard:
+        pytest.fail("handled once more")
 
     assert refused.value.reason == "killer"
 
 
-def test_the_refusal_lifts_the_strikes(store: sqlite3.Connection) -> None:
+def test_the_refusal_lifts_the_strikes(store: sqlite3.Connection, path: Path) -> None:
     """A deliberate replay gets all its attempts again."""
-    die(store, delivery())
-    die(store, delivery())
+    die(path, delivery())
+    die(path, delivery())
     with pytest.raises(KillerMessage), limit_deaths(3)(delivery(), store):
         pytest.fail("handled once more")
 
@@ -82,11 +86,11 @@ def test_a_strike_is_committed_before_the_handling(store: sqlite3.Connection) ->
             assert strikes(tx) == [("id-1", 2)]
 
 
-def test_messages_are_counted_apart(store: sqlite3.Connection) -> None:
+def test_messages_are_counted_apart(store: sqlite3.Connection, path: Path) -> None:
     """Without a message_id by their bytes: even such a message cannot kill for ever."""
-    die(store, delivery("id-1"))
-    die(store, delivery("id-2"))
-    die(store, delivery(None, b"one"))
-    die(store, delivery(None, b"two"))
+    die(path, delivery("id-1"))
+    die(path, delivery("id-2"))
+    die(path, delivery(None, b"one"))
+    die(path, delivery(None, b"two"))
 
     assert [begun for _, begun in strikes(store)] == [2, 2, 2, 2]

@@ -1,0 +1,87 @@
+"""The command ``delivery``: its options, its groups, and how an error ends it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from delivery import __version__
+from delivery.cli_broker import broker_app, doctor
+from delivery.cli_course import demo, stage
+from delivery.cli_dead import dead_app
+from delivery.cli_look import ledger, reconcile, status
+from delivery.cli_run import api, publish, receive, relay
+from delivery.cli_topology import topology_app
+from delivery.errors import DeliveryError
+from delivery.terminal import Terminal
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="delivery",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+for command in (demo, api, relay, receive, publish, status, ledger, reconcile, doctor, stage):
+    app.command()(command)
+app.add_typer(dead_app, name="dead")
+app.add_typer(topology_app, name="topology")
+app.add_typer(broker_app, name="broker")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"delivery {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    data: Annotated[
+        Path, typer.Option(envvar="DELIVERY_DATA", help="Folder of the SQLite files and sandbox.")
+    ] = Path(".delivery"),
+    namespace: Annotated[
+        str, typer.Option(envvar="DELIVERY_NAMESPACE", help="Prefix of every name on the broker.")
+    ] = "delivery",
+    retries: Annotated[
+        str, typer.Option(envvar="DELIVERY_RETRIES_MS", help="Delay before each retry, in ms.")
+    ] = "1000,10000,60000",
+    _version_: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
+    ] = False,
+) -> None:
+    """Carry facts about published materials to recipients that succeed or fail alone.
+
+    Try it: delivery demo. Piece by piece, each in a terminal of its own:
+    delivery api | delivery relay | delivery receive catalog | delivery receive audit,
+    then: delivery publish data/materials.jsonl && delivery ledger
+    """
+    context.obj = Terminal(os.environ, data, namespace, retries)
+
+
+def main() -> None:
+    """Run the command line; an error is one sentence on standard error, and exit code 1."""
+    try:
+        app()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
+        sys.exit(1)
+    except _known_errors() as error:
+        from delivery.connection import describe
+
+        print(f"error: {describe(error)}", file=sys.stderr)  # noqa: T201
+        sys.exit(1)
+
+
+def _known_errors() -> tuple[type[Exception], ...]:
+    # Asked only when something was raised: help must not wait for pika.
+    from pika.exceptions import AMQPError
+
+    return (DeliveryError, AMQPError)

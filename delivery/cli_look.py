@@ -1,0 +1,140 @@
+"""The commands that look at the whole: status, ledger, reconcile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from delivery.terminal import Terminal, console, say, show_json
+
+if TYPE_CHECKING:
+    from delivery.config import Config
+    from delivery.observe import Waiting
+
+__all__ = ["ledger", "reconcile", "status"]
+
+Json = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def status(
+    context: typer.Context,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh every second.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what is pending, ready, unacked, waiting for a retry, dead, and who consumes.
+
+    Example: delivery status --watch
+    """
+    import time
+
+    from rich.live import Live
+
+    from delivery.tables import status_table
+
+    terminal: Terminal = context.obj
+    config = terminal.config()
+    if not watch:
+        summary, places = _look(config)
+        if as_json:
+            show_json({"outbox": summary, "recipients": places})
+        else:
+            console().print(status_table(summary, places))
+        return
+    with Live(console=console(), auto_refresh=False) as live:
+        try:
+            while True:
+                live.update(status_table(*_look(config)), refresh=True)
+                time.sleep(1)
+        except KeyboardInterrupt:
+            return
+
+
+def ledger(
+    context: typer.Context,
+    within: Annotated[
+        float, typer.Option(help="Seconds to wait for messages that are on the way.")
+    ] = 6.0,
+    as_json: Json = False,
+) -> None:
+    """Count each accepted event once for each recipient; exit 1 if the sums differ.
+
+    accepted = applied + stale + dropped + dead + retry + unacked + ready + pending + difference
+
+    Example: delivery ledger
+    """
+    from delivery.books import settled_accounts
+    from delivery.tables import ledger_table
+
+    terminal: Terminal = context.obj
+    accounts = settled_accounts(terminal.config(), seconds=within)
+    if as_json:
+        show_json(accounts)
+    else:
+        console().print(ledger_table(accounts))
+        for each in accounts:
+            for name, ids in (("missing", each.missing), ("never accepted", each.never_accepted)):
+                if ids:
+                    shown = ", ".join(ids[:10]) + (" ..." if len(ids) > 10 else "")
+                    typer.echo(f"{each.recipient}: {name}: {shown}")
+            if each.foreign_dead:
+                typer.echo(f"{each.recipient}: {each.foreign_dead} dead that nobody accepted here")
+    raise typer.Exit(0 if all(each.balanced for each in accounts) else 1)
+
+
+def reconcile(
+    context: typer.Context,
+    recipient: Annotated[str, typer.Argument(help="catalog or audit")],
+    grace: Annotated[
+        float, typer.Option(min=0, help="Leave alone what was confirmed within so many seconds.")
+    ] = 60.0,
+    apply: Annotated[bool, typer.Option("--apply", help="Send them; without it: plan.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Find accepted events that a recipient never settled, and (--apply) send them to it again.
+
+    Safe at any time: what did arrive is recognised by its receipt.
+
+    Example: delivery reconcile catalog
+    """
+    from delivery.connection import connect
+    from delivery.pipeline import ConfirmedChannel
+    from delivery.reconcile import missing, send_again
+    from delivery.stores import PUBLISHER
+    from delivery.triage import browse
+
+    terminal: Terminal = context.obj
+    config = terminal.config()
+    route = config.route(recipient)
+    with connect(config.named("reconcile")) as connection:
+        dead = {message.key for message in browse(connection, route)}
+    feed, inbox = config.stores.open(PUBLISHER), config.stores.open(recipient)
+    found = missing(feed, inbox, route, dead=dead, grace=grace)
+    if apply and found:
+        with ConfirmedChannel(config.named("reconcile")) as channel:
+            send_again(channel, route, found)
+    ids = [event.event_id for event in found]
+    if as_json:
+        show_json({"recipient": recipient, "missing": ids, "sent": apply})
+        return
+    for event_id in ids:
+        typer.echo(event_id)
+    done = "sent again" if apply else "to send again (plan only: add --apply)"
+    say(f"{recipient}: {len(ids)} {done}")
+
+
+def _look(config: Config) -> tuple[dict[str, Any], list[Waiting]]:
+    from delivery.connection import connect
+    from delivery.observe import waiting
+    from delivery.routes import routes_of
+    from delivery.stores import PUBLISHER
+    from delivery.tracing import outbox_summary
+
+    store = config.stores.open(PUBLISHER)
+    summary = outbox_summary(store)
+    store.close()
+    with connect(config.named("status")) as connection:
+        routes = routes_of(config.namespace)
+        retries = len(config.retries_ms)
+        management = config.management
+        return summary, waiting(connection, routes, retries=retries, management=management)

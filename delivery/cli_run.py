@@ -1,0 +1,91 @@
+"""The commands that run the exchange: api, relay, receive, publish."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from delivery.terminal import Terminal, say
+
+__all__ = ["api", "publish", "receive", "relay"]
+
+LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+
+
+def api(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="A loopback address: the API has no login.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    log_level: LogLevel = "info",
+) -> None:
+    """Serve the HTTP API that accepts publications.
+
+    Example: delivery api --port 8080
+    """
+    from delivery.serving import serve
+
+    terminal: Terminal = context.obj
+    serve(terminal.stores, host, port, log_level)
+
+
+def relay(
+    context: typer.Context,
+    batch: Annotated[int, typer.Option(min=1, help="Most messages in flight at once.")] = 500,
+    log_level: LogLevel = "info",
+) -> None:
+    """Send what the API accepted to the broker, until it is stopped (Ctrl-C, SIGTERM).
+
+    Example: delivery relay
+    """
+    from delivery.logs import log_to_stderr
+    from delivery.points import arm_from
+    from delivery.services import run_relay
+    from delivery.stopping import stop_on_signals
+
+    terminal: Terminal = context.obj
+    stop = stop_on_signals()
+    log_to_stderr(log_level)
+    arm_from(terminal.environ)
+    run_relay(terminal.config(start_broker=True), stop, batch=batch)
+
+
+def receive(
+    context: typer.Context,
+    recipient: Annotated[str, typer.Argument(help="catalog or audit")],
+    batch: Annotated[int, typer.Option(min=1, help="Most messages in one transaction.")] = 1,
+    prefetch: Annotated[int, typer.Option(min=1, max=65535, help="Most unsettled messages.")] = 50,
+    log_level: LogLevel = "info",
+) -> None:
+    """Apply what arrives for a recipient, until it is stopped (Ctrl-C, SIGTERM).
+
+    Example: delivery receive catalog
+    """
+    from delivery.logs import log_to_stderr
+    from delivery.points import arm_from
+    from delivery.services import run_receiver
+    from delivery.stopping import stop_on_signals
+
+    terminal: Terminal = context.obj
+    stop = stop_on_signals()
+    log_to_stderr(log_level)
+    arm_from(terminal.environ)
+    config = terminal.config(start_broker=True)
+    run_receiver(config, recipient, stop, batch=batch, prefetch=prefetch)
+
+
+def publish(
+    file: Annotated[Path, typer.Argument(help="One publication a line, as JSON.")],
+    url: Annotated[str, typer.Option(help="Where the API listens.")] = "http://127.0.0.1:8080",
+) -> None:
+    """Publish every line of a file over HTTP; a second run repeats the requests and adds nothing.
+
+    Example: delivery publish data/materials.jsonl
+    """
+    from delivery.client import publish_file
+
+    summary = publish_file(file, url, say)
+    typer.echo(f"accepted {summary.accepted}, repeated {summary.repeated}, of {summary.lines}")

@@ -1,0 +1,119 @@
+"""Play the whole exchange, with failures on the way, and let the ledger judge."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from delivery import scenes
+from delivery.books import settled_accounts
+from delivery.broker import Broker
+from delivery.cast import Cast
+from delivery.client import read_commands
+from delivery.config import Config
+from delivery.connection import BrokerSettings, connect
+from delivery.ledger import Account
+from delivery.sandbox import broker_down, broker_status, find_broker
+from delivery.scenes import Stage
+from delivery.stores import Stores
+from delivery.tables import ledger_table
+
+__all__ = ["play"]
+
+RETRIES_MS = (300, 600)  # compressed: a service would rather wait 1 s, 10 s, 60 s
+
+
+def play(environ: Mapping[str, str], state_folder: Path, file: Path) -> bool:
+    """Play every scene, show the ledger, and return whether everything adds up.
+
+    Raises DeliveryError if a scene does not go as it must.
+    """
+    commands = read_commands(file)
+    begun = time.monotonic()
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    try:
+        with _broker(environ, state_folder) as broker, _stage(environ, broker) as stage:
+            stage.tell(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
+            scenes.curtain_up(stage)
+            third = len(commands) // 3
+            scenes.publish(stage, commands[: third - 1])
+            scenes.repeated_request(stage, commands[third - 1])
+            scenes.incompatible_event(stage)
+            scenes.transient_failure(stage, commands[third])
+            scenes.exhausted_then_replayed(stage, commands[third + 1])
+            scenes.publish(stage, commands[third + 2 : 2 * third])
+            scenes.killed_between_commit_and_ack(stage, commands[2 * third])
+            scenes.broker_restarted(stage, broker)
+            scenes.publish(stage, commands[2 * third + 1 :])
+            accounts = settled_accounts(stage.config, seconds=20)
+            balanced = _judge(stage, accounts, len(commands))
+            stage.tell(f"{time.monotonic() - begun:.0f} s, everything adds up: {balanced}")
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    return balanced
+
+
+def _judge(stage: Stage, accounts: list[Account], published: int) -> bool:
+    console = Console(highlight=False, soft_wrap=True)
+    console.print()
+    console.print(ledger_table(accounts))
+    wrong = scenes.differences(stage)
+    for line in wrong:
+        stage.tell(f"WRONG: {line}")
+    sums = all(
+        each.balanced and each.accepted == published and each.accepted == each.applied + each.stale
+        for each in accounts
+    )
+    return sums and not wrong
+
+
+@contextlib.contextmanager
+def _broker(environ: Mapping[str, str], state_folder: Path) -> Iterator[Broker]:
+    """Use the broker that runs already; one that we start for the demo is removed with it."""
+    ran_before = broker_status(environ, state_folder) is not None
+    try:
+        yield find_broker(environ, state_folder, lambda text: print(text, flush=True))  # noqa: T201
+    finally:
+        if not ran_before:
+            broker_down(environ, state_folder)
+
+
+@contextlib.contextmanager
+def _stage(environ: Mapping[str, str], broker: Broker) -> Iterator[Stage]:
+    """Set up files and names of our own, and take them away afterwards."""
+    data = Path(tempfile.mkdtemp(prefix="delivery-demo-"))
+    config = Config(
+        broker=BrokerSettings(url=broker.amqp_url),
+        stores=Stores(data),
+        namespace=f"demo-{uuid.uuid4().hex[:8]}",
+        retries_ms=RETRIES_MS,
+        management_url=broker.management_url,
+    )
+    retries = ",".join(map(str, RETRIES_MS))
+    options = ["--data", str(data), "--namespace", config.namespace, "--retries", retries]
+    cast = Cast(options, {**environ, "DELIVERY_AMQP_URL": broker.amqp_url}, data / "logs")
+    try:
+        with cast.curtain():
+            yield Stage(config, cast)
+    finally:
+        _remove_from_broker(config)
+        shutil.rmtree(data, ignore_errors=True)
+
+
+def _remove_from_broker(config: Config) -> None:
+    topology = config.topology()
+    with connect(config.named("demo")) as connection:
+        channel = connection.channel()
+        for queue in topology.queues:
+            channel.queue_delete(queue.name)
+        for exchange in topology.exchanges:
+            channel.exchange_delete(exchange.name)

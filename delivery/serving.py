@@ -1,0 +1,47 @@
+"""Run the API as a process on a loopback address."""
+
+from __future__ import annotations
+
+import logging
+import socket
+
+import uvicorn
+
+from delivery.api import create_app
+from delivery.doorkeeper import check_loopback
+from delivery.errors import DeliveryError
+from delivery.logs import log_to_stderr
+from delivery.routes import RECIPIENTS
+from delivery.stores import PUBLISHER, Stores
+from delivery.tracing import trace_with
+
+__all__ = ["serve"]
+
+log = logging.getLogger(__name__)
+
+
+def serve(stores: Stores, host: str, port: int, log_level: str = "info") -> None:
+    """Serve until SIGINT or SIGTERM; port 0 takes a free one, and the log says which.
+
+    Raises DeliveryError for a host that is not loopback, or an address that is taken.
+    """
+    check_loopback(host)
+    log_to_stderr(log_level)
+    stores.open(PUBLISHER).close()  # a store that can't be used is said now, not at a request
+    inboxes = {
+        recipient: lambda recipient=recipient: stores.open_existing(recipient)
+        for recipient in RECIPIENTS
+    }
+    app = create_app(lambda: stores.open(PUBLISHER), trace_with(inboxes))
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise DeliveryError(
+            f"can't listen on {host}:{port}: {error.strerror}; take another --port"
+        ) from error
+    shown = f"[{host}]" if ":" in host else host
+    log.info("api.ready", extra={"url": f"http://{shown}:{listener.getsockname()[1]}"})
+    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+    uvicorn.Server(config).run(sockets=[listener])
+    log.info("api.stopped")

@@ -1,0 +1,42 @@
+"""Which participant keeps which tables, each in a file of its own."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from delivery import audit, catalog, decisions, inbox, materials, outbox, revision, strikes
+from delivery.store import Schema, open_store
+
+__all__ = ["PUBLISHER", "Stores"]
+
+PUBLISHER = "publisher"
+
+_EVERY_RECIPIENT = (inbox.SCHEMA, strikes.SCHEMA, decisions.SCHEMA)
+_SCHEMAS: Mapping[str, tuple[Schema, ...]] = {
+    PUBLISHER: (materials.SCHEMA, outbox.SCHEMA),
+    "catalog": (*_EVERY_RECIPIENT, revision.SCHEMA, catalog.SCHEMA),
+    "audit": (*_EVERY_RECIPIENT, audit.SCHEMA),
+}
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The participants' SQLite files in the folder *data*: they are separate services."""
+
+    data: Path
+
+    def path(self, participant: str) -> Path:
+        """Return where *participant* keeps its file."""
+        return self.data / f"{participant}.sqlite3"
+
+    def open(self, participant: str) -> sqlite3.Connection:
+        """Open *participant*'s file, creating it if need be. Raises what open_store raises."""
+        self.data.mkdir(parents=True, exist_ok=True)
+        return open_store(self.path(participant), *_SCHEMAS[participant])
+
+    def open_existing(self, participant: str) -> sqlite3.Connection | None:
+        """Open *participant*'s file, or return None if it has none here."""
+        return self.open(participant) if self.path(participant).exists() else None

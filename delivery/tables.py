@@ -1,0 +1,136 @@
+"""Show dead messages, plans, waiting places and accounts: as tables, and as plain fields."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from delivery.ledger import Account
+from delivery.observe import Waiting
+from delivery.plan import Planned
+from delivery.triage import DeadMessage
+
+LEDGER_PLACES = (
+    *("accepted", "applied", "stale", "dropped", "dead"),
+    *("retry", "unacked", "ready", "pending", "difference"),
+)
+
+__all__ = [
+    "dead_fields",
+    "dead_in_full",
+    "dead_table",
+    "ledger_table",
+    "plan_fields",
+    "plan_table",
+    "status_table",
+]
+
+
+def dead_table(recipient: str, messages: Sequence[DeadMessage]) -> Table:
+    """Return one row a dead message."""
+    table = _table(f"dead messages of {recipient}: {len(messages)}")
+    for column in ("id", "reason", "age", "attempts", "replays", "error"):
+        table.add_column(column)
+    for each in messages:
+        error = each.error.splitlines()[0] if each.error else ""
+        cells = (each.reason, _age(each), str(each.attempts), str(each.replays), error[:80])
+        table.add_row(each.key, *cells)
+    return table
+
+
+def plan_table(recipient: str, planned: Sequence[Planned]) -> Table:
+    """Return one row a dead message, with what a replay would do."""
+    table = _table(f"replay plan for {recipient}: {len(planned)} dead (nothing was changed)")
+    for column in ("id", "reason", "age", "attempts", "receipt", "a replay"):
+        table.add_column(column)
+    for each in planned:
+        message, receipt = each.message, each.receipt
+        shown = receipt.effect.value if receipt else "none"
+        cells = (message.reason, _age(message), str(message.attempts), shown)
+        table.add_row(message.key, *cells, each.prospect.value)
+    return table
+
+
+def status_table(summary: Mapping[str, Any], places: Iterable[Waiting]) -> Table:
+    """Return every place where a message can wait."""
+    pending = sum(summary["pending"].values())
+    outcomes = ", ".join(f"{kind} {count}" for kind, count in summary["pending"].items())
+    table = _table(
+        f"outbox: accepted {summary['accepted']}, confirmed {summary['confirmed']},"
+        f" pending {pending}{f' ({outcomes})' if outcomes else ''},"
+        f" oldest {summary['oldest_pending_seconds']:.1f} s"
+    )
+    for column in ("recipient", "ready", "unacked", "retry", "dead", "consumers"):
+        table.add_column(column)
+    for place in places:
+        age = f"(up to {place.unacked_age:g} s old)"
+        unacked = "not visible" if place.unacked is None else f"{place.unacked} {age}"
+        retry = " + ".join(map(str, place.retry))
+        cells = (str(place.ready), unacked, retry, str(place.dead), str(place.consumers))
+        table.add_row(place.recipient, *cells)
+    return table
+
+
+def ledger_table(accounts: Sequence[Account]) -> Table:
+    """Return a column a recipient: what was accepted, and where it is."""
+    table = _table("ledger: each accepted event, counted once for each recipient")
+    table.add_column("")
+    for each in accounts:
+        table.add_column(each.recipient, justify="right")
+    for place in LEDGER_PLACES:
+        table.add_row(place, *(_cell(each, place) for each in accounts))
+    return table
+
+
+def _cell(found: Account, place: str) -> str:
+    if place == "unacked" and not found.unacked_seen and found.difference:
+        return "not visible"
+    return str(getattr(found, place))
+
+
+def dead_fields(message: DeadMessage) -> dict[str, Any]:
+    """Return what the list shows, for machines."""
+    return {
+        "id": message.key,
+        "reason": message.reason,
+        "error": message.error,
+        "attempts": message.attempts,
+        "replays": message.replays,
+        "parked_at": message.parked_at,
+        "sent_at": message.sent_at,
+    }
+
+
+def dead_in_full(message: DeadMessage) -> dict[str, Any]:
+    """Return everything that is known about one dead message."""
+    properties = vars(message.delivery.properties)
+    return {
+        **dead_fields(message),
+        "traceback": message.traceback,
+        "properties": {name: value for name, value in properties.items() if value is not None},
+        "body": message.delivery.body.decode("utf-8", "backslashreplace"),
+    }
+
+
+def plan_fields(planned: Planned) -> dict[str, Any]:
+    """Return what the plan shows, for machines."""
+    receipt = planned.receipt
+    return {
+        **dead_fields(planned.message),
+        "receipt": receipt.effect.value if receipt else None,
+        "prospect": planned.prospect.name.lower(),
+    }
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", box=None, pad_edge=False)
+
+
+def _age(message: DeadMessage) -> str:
+    if not message.parked_at:
+        return "not known"
+    seconds = max(0, int(time.time()) - message.parked_at)
+    return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min"

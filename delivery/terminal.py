@@ -1,0 +1,100 @@
+"""What every command of the CLI shares: its settings, its broker, and how it speaks."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import getpass
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from delivery.errors import DeliveryError
+
+if TYPE_CHECKING:  # a help text must not wait for pika and pydantic
+    from rich.console import Console
+
+    from delivery.config import Config
+    from delivery.stores import Stores
+
+__all__ = ["Terminal", "console", "operator", "say", "show_json"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Terminal:
+    """The options given before the command; *environ* is read here and nowhere else."""
+
+    environ: Mapping[str, str]
+    data: Path
+    namespace: str
+    retries_ms: str
+
+    @property
+    def stores(self) -> Stores:
+        """The participants' files."""
+        from delivery.stores import Stores
+
+        return Stores(self.data)
+
+    def config(self, *, start_broker: bool = False) -> Config:
+        """Return the settings of the exchange, with the broker by the order of choice.
+
+        Raises DeliveryError if there is none and *start_broker* does not allow to start one.
+        """
+        from delivery.config import Config, retries_of
+        from delivery.connection import BrokerSettings
+        from delivery.sandbox import broker_status, find_broker
+
+        if start_broker:
+            broker = find_broker(self.environ, self.data, say)
+        else:
+            found = broker_status(self.environ, self.data)
+            if found is None:
+                raise DeliveryError(
+                    "no broker is running here: start one with `delivery broker up`,"
+                    " or set DELIVERY_AMQP_URL"
+                )
+            broker = found
+        return Config(
+            broker=BrokerSettings(url=broker.amqp_url),
+            stores=self.stores,
+            namespace=self.namespace,
+            retries_ms=retries_of(self.retries_ms),
+            management_url=broker.management_url,
+        )
+
+
+def say(text: str) -> None:
+    """Tell the person what is going on; standard output is for results."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def console() -> Console:
+    """Return the console for results."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True)
+
+
+def show_json(value: object) -> None:
+    """Print *value* for machines."""
+    print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))  # noqa: T201
+
+
+def operator() -> str:
+    """Return who is at the keyboard: DELIVERY_OPERATOR, else the login name."""
+    try:
+        return os.environ.get("DELIVERY_OPERATOR") or getpass.getuser()
+    except (KeyError, OSError):
+        raise DeliveryError("who are you? set DELIVERY_OPERATOR to your name") from None
+
+
+def _plain(value: object) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    if isinstance(value, enum.Enum):
+        return value.value
+    return str(value)
