@@ -26,9 +26,11 @@ def api(
 
     Example: delivery api --port 8080
     """
+    from delivery.points import arm_from
     from delivery.serving import serve
 
     terminal: Terminal = context.obj
+    arm_from(terminal.environ)
     serve(terminal.stores, host, port, log_level)
 
 

@@ -26,6 +26,7 @@ from delivery.sandbox import broker_down, broker_status, find_broker
 from delivery.scenes import Stage
 from delivery.stores import Stores
 from delivery.tables import ledger_table
+from delivery.terminal import say
 
 __all__ = ["play"]
 
@@ -42,7 +43,7 @@ def play(environ: Mapping[str, str], state_folder: Path, file: Path) -> bool:
     previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         with _broker(environ, state_folder) as broker, _stage(environ, broker) as stage:
-            stage.tell(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
+            say(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
             scenes.curtain_up(stage)
             third = len(commands) // 3
             scenes.publish(stage, commands[: third - 1])
@@ -56,7 +57,8 @@ def play(environ: Mapping[str, str], state_folder: Path, file: Path) -> bool:
             scenes.publish(stage, commands[2 * third + 1 :])
             accounts = settled_accounts(stage.config, seconds=20)
             balanced = _judge(stage, accounts, len(commands))
-            stage.tell(f"{time.monotonic() - begun:.0f} s, everything adds up: {balanced}")
+            stage.tell("everything adds up" if balanced else "THIS DOES NOT ADD UP")
+            say(f"{time.monotonic() - begun:.0f} s")
     finally:
         signal.signal(signal.SIGTERM, previous)
     return balanced
@@ -81,7 +83,7 @@ def _broker(environ: Mapping[str, str], state_folder: Path) -> Iterator[Broker]:
     """Use the broker that runs already; one that we start for the demo is removed with it."""
     ran_before = broker_status(environ, state_folder) is not None
     try:
-        yield find_broker(environ, state_folder, lambda text: print(text, flush=True))  # noqa: T201
+        yield find_broker(environ, state_folder, say)
     finally:
         if not ran_before:
             broker_down(environ, state_folder)

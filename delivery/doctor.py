@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import email.utils
-import importlib.metadata
 import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import pika
 from pika.exceptions import AMQPError
 
 from delivery import checks
@@ -27,7 +27,7 @@ def diagnose(environ: Mapping[str, str], state_folder: Path) -> list[Check]:
     docker, server, given = _docker(), _server(), _given(environ)
     return [
         checks.python(sys.version_info[:3]),
-        checks.pika(importlib.metadata.version("pika")),
+        checks.pika(pika.__version__),
         docker,
         _image(docker),
         server,

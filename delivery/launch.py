@@ -34,6 +34,7 @@ def start_first(forced: Kind | None, state_folder: Path, say: Callable[[str], No
         try:
             return _start(kind, state_folder, say)
         except (NoDocker, NoServer) as reason:
+            say(f"no broker by {kind}: {reason}")
             reasons.append(f"{kind}: {reason}")
     if forced is not None:
         raise NoBroker(f"DELIVERY_BROKER asks for {reasons[0]}")

@@ -48,8 +48,8 @@ def curtain_up(stage: Stage) -> None:
     stage.url = api.await_event("api.ready").rpartition("url=")[2].strip()
     for actor in others:
         actor.await_event(f"{actor.name}.ready")
-    pids = ", ".join(f"{actor.name} {actor.process.pid}" for actor in (api, *others))
-    stage.tell(f"four processes: {pids}")
+    names = ", ".join(actor.name for actor in (api, *others))
+    stage.tell(f"started, each a process of its own: {names}")
 
 
 def publish(stage: Stage, commands: Sequence[dict[str, Any]]) -> None:
@@ -107,15 +107,13 @@ def exhausted_then_replayed(stage: Stage, command: dict[str, Any]) -> None:
     audit_before = _await_receipt(stage, "audit", event_id)
     with Desk(stage.config, "catalog") as desk:
         (planned,) = desk.plan()
-        stage.tell(
-            f"exhausted: parked after {planned.message.attempts} attempts;"
-            f" plan: {planned.prospect.value}"
-        )
+        attempts, prospect = planned.message.attempts, planned.prospect.value
+        stage.tell(f"exhausted: parked after {attempts} attempts; the plan says: {prospect}")
         ((_, result),) = desk.replay([event_id], reason="the index is back", operator="demo")
         _expect(result is Result.APPLIED, f"the replay ended: {result.value}")
-        again = desk.absence(event_id).partition("; ")[2]
+        again = desk.absence(event_id).rpartition("; ")[2]
     _expect(_receipt(stage, "audit", event_id) == audit_before, "audit got something new")
-    stage.tell(f"replayed: {result.value}, audit got nothing new; asked again: {again}")
+    stage.tell(f"replayed: {result.value}; audit got nothing new; a second replay: {again}")
 
 
 def killed_between_commit_and_ack(stage: Stage, command: dict[str, Any]) -> None:

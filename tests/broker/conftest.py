@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from pika.adapters.blocking_connection import BlockingConnection
+from support.world import World
 
 from delivery.connection import BrokerSettings
-from support.world import World
 
 
 @pytest.fixture

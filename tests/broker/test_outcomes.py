@@ -9,6 +9,10 @@ from dataclasses import replace
 
 import pytest
 from pika import BasicProperties
+from support.events import event, message
+from support.proxy import Proxy, proxied
+from support.waiting import wait_for
+from support.world import World
 
 from delivery.codec import encode
 from delivery.confirms import Answer, NotConfirmed, Outcome
@@ -16,10 +20,6 @@ from delivery.connection import BrokerUnavailable
 from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import Message, properties_of, publish
 from delivery.topology import Binding, Exchange, Queue, Topology, declare
-from support.events import event, message
-from support.proxy import Proxy, proxied
-from support.waiting import wait_for
-from support.world import World
 
 
 def test_a_plain_confirm_hides_what_nobody_gets_and_ours_does_not(world: World) -> None:

@@ -11,6 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support.events import event
+from support.proxy import proxied
+from support.recipients import effects, store_at
+from support.waiting import wait_for
+from support.world import World
 
 from delivery import audit, outbox
 from delivery.confirms import Outcome
@@ -22,11 +27,6 @@ from delivery.pipeline import ConfirmedChannel
 from delivery.relay import RelayBusy, only_relay, relay_once
 from delivery.store import open_store, transaction
 from delivery.topology import Exchange, Topology, declare
-from support.events import event
-from support.proxy import proxied
-from support.recipients import effects, store_at
-from support.waiting import wait_for
-from support.world import World
 
 
 @pytest.fixture
@@ -137,13 +137,15 @@ def test_a_relay_whose_broker_is_gone_spends_no_attempt(
     """What was not sent was not tried: the rows wait unchanged."""
     world.declare(routes=[world.catalog])
     add(store, event(), event())
-    with proxied(world.settings.url) as proxy:
-        with ConfirmedChannel(replace(world.settings, url=proxy.url)) as channel:
-            proxy.cut()
-            with pytest.raises(BrokerUnavailable):
-                channel.serve(5)
-            with pytest.raises(BrokerUnavailable):
-                relay_once(box(world, store), channel)
+    with (
+        proxied(world.settings.url) as proxy,
+        ConfirmedChannel(replace(world.settings, url=proxy.url)) as channel,
+    ):
+        proxy.cut()
+        with pytest.raises(BrokerUnavailable):
+            channel.serve(5)
+        with pytest.raises(BrokerUnavailable):
+            relay_once(box(world, store), channel)
     assert rows(store) == [(None, 0, 0), (None, 0, 0)]
 
 

@@ -43,18 +43,20 @@ def later_process(folder: Path, environ: Mapping[str, str]) -> subprocess.Popen[
     return subprocess.Popen(argv, env=rest | environ, stdout=subprocess.PIPE, text=True)
 
 
-def left_over(folder: Path) -> list[str]:
-    """What a sandbox in that folder has: processes (they have it as HOME), containers, files."""
-    found = [str(path) for path in folder.iterdir() if path.name != "broker.lock"]
+def left_over(*folders: Path) -> list[str]:
+    """What a sandbox in such a folder has: processes (it is their HOME), containers, files."""
+    found = [str(p) for f in folders if f.exists() for p in f.iterdir() if p.name != "broker.lock"]
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            if f"HOME={folder}".encode() in (process / "environ").read_bytes():
+            variables = (process / "environ").read_bytes()
+            if any(f"HOME={folder}/".encode() in variables for folder in folders):
                 found.append((process / "cmdline").read_text()[:80])
         except OSError:
             continue  # ended in the meantime, or not ours to look into
     if Kind.DOCKER in kinds_here():
-        label = {"label": f"{LABEL}={folder}"}
-        found += [str(each) for each in client().containers.list(all=True, filters=label)]
+        for folder in folders:
+            owned = {"label": f"{LABEL}={folder}"}
+            found += map(str, client().containers.list(all=True, filters=owned))
     return found
 
 
@@ -197,6 +199,16 @@ def test_a_dead_broker_is_replaced_and_that_is_said(environ: dict[str, str], fol
     assert broker.address != dead.address
     assert load(folder / "broker.json") == broker.machine
     assert probe(broker.amqp_url) == broker.version
+
+
+def test_a_state_folder_that_was_moved_still_leads_to_its_broker(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    broker = find_broker(environ, tmp_path / "before")
+    (tmp_path / "before").rename(tmp_path / "after")
+    broker_down(environ, tmp_path / "after")
+    assert_refuses(broker)
+    assert left_over(tmp_path / "before", tmp_path / "after") == []
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])

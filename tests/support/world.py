@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 from pika import BasicProperties
@@ -57,6 +59,14 @@ class World:
         topology = topology_of(routes) + retry_topology(routes, delays_ms)
         declare(self.connection, topology + (dead_topology(routes) if dead else Topology()))
 
+    def remove(self) -> None:
+        """Delete what the test declared, for a world that no fixture cleans up."""
+        channel = self.connection.channel()
+        for route in (self.catalog, self.audit):
+            for suffix in ("", ".dead", ".retry.1", ".retry.2"):
+                channel.queue_delete(route.queue + suffix)
+        channel.exchange_delete(self.catalog.exchange)
+
     def store_path(self, route: Route) -> Path:
         return self.folder / f"{route.recipient}.db"
 
@@ -102,11 +112,13 @@ class World:
         *,
         delays_ms: Sequence[int] = (),
         until: Callable[[Seen], bool] | None = None,
+        together: Barrier | None = None,
         **options: Any,
     ) -> Seen:
         """Consume with retry and dead queue until *until* holds, or nothing came for 0.4 s.
 
-        The connection, the confirmed channel and the store are this consumer's own.
+        The connection, the confirmed channel and the store are this consumer's own; with
+        *together* it begins when the other consumers are as far.
         """
         seen, stop, end = Seen(), Stop(), time.monotonic() + DEADLINE
 
@@ -120,25 +132,24 @@ class World:
             if until is not None and until(seen):
                 stop.request()
 
-        store = store_at(self.store_path(route))
-        try:
-            with (
-                connect(self.settings) as connection,
-                ConfirmedChannel(self.settings) as copies,
-            ):
-                consume(
-                    connection.channel(),
-                    route.queue,
-                    store,
-                    noting,
-                    on_failure=noted(seen, self.policy(copies, route, delays_ms)),
-                    idle=0.4 if until is None else None,
-                    stop=stop,
-                    meanwhile=meanwhile,
-                    **options,
-                )
-        finally:
-            store.close()
+        with (
+            closing(store_at(self.store_path(route))) as store,
+            connect(self.settings) as connection,
+            ConfirmedChannel(self.settings) as copies,
+        ):
+            if together is not None:
+                together.wait()
+            consume(
+                connection.channel(),
+                route.queue,
+                store,
+                noting,
+                on_failure=noted(seen, self.policy(copies, route, delays_ms)),
+                idle=0.4 if until is None else None,
+                stop=stop,
+                meanwhile=meanwhile,
+                **options,
+            )
         return seen
 
     def policy(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.topics import TOPICS
 
 from delivery.contract import EVENT_TYPE
 from delivery.dead import dead_topology
@@ -10,7 +11,6 @@ from delivery.lint import Publisher, lint, matches
 from delivery.retry import retry_topology
 from delivery.routes import events_exchange, routes_of, topology_of
 from delivery.topology import Binding, Exchange, Queue, Topology
-from support.topics import TOPICS
 
 
 def problems(topology: Topology, *publishers: Publisher) -> str:

@@ -1,0 +1,278 @@
+"""A failed delivery comes back to its own recipient, a bounded number of times, or is kept dead."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+from collections.abc import Sequence
+from contextlib import closing
+from typing import Any
+
+import pytest
+from pika import BasicProperties
+from support.events import event, message
+from support.recipients import effects, failing, handler, receipts, store_at
+from support.world import World
+
+from delivery.codec import encode
+from delivery.confirms import NotConfirmed
+from delivery.contract import Event
+from delivery.errors import PermanentError
+from delivery.handling import Effect
+from delivery.inbox import receipt_of
+from delivery.publisher import envelope, properties_of
+from delivery.retry import ATTEMPT_HEADER, attempt_of
+
+
+def broken(event_: Event, tx: sqlite3.Connection) -> Effect:
+    raise RuntimeError("always")
+
+
+def attempts(seen: Any) -> list[int]:
+    return [attempt_of(delivery) for delivery, _ in seen.failures]
+
+
+def test_a_retry_comes_back_to_the_recipient_that_failed_only(world: World) -> None:
+    """Case 5: one failure at the catalog: it sees two deliveries, the audit log one."""
+    world.declare(100)
+    of = event()
+    world.publish(of)
+
+    flaky = failing(1, handler(world.catalog), lambda: RuntimeError("once"))
+    catalog = world.consume(
+        world.catalog, flaky, delays_ms=[100], until=lambda seen: len(seen.events) == 2
+    )
+    audit = world.consume(world.audit, handler(world.audit), delays_ms=[100])
+
+    assert [each.id for each in catalog.events] == [of.id, of.id]
+    assert attempts(catalog) == [1]
+    assert [each.id for each in audit.events] == [of.id]
+    with closing(store_at(world.store_path(world.catalog))) as store:
+        receipt = receipt_of(store, "catalog", of.id)
+    assert receipt is not None
+    assert receipt.duplicates == 0
+    for queue in (world.catalog.queue, f"{world.catalog.queue}.retry.1", world.audit.queue):
+        assert world.ready(queue) == 0
+
+
+def test_a_handler_that_always_fails_gets_its_attempts_and_no_more(world: World) -> None:
+    """Case 6: two delays are three attempts; then dead, exhausted, with the last error."""
+    world.declare(50, 100, routes=[world.audit])
+    of = event()
+    world.publish(of)
+
+    seen = world.consume(world.audit, broken, delays_ms=[50, 100])
+
+    assert attempts(seen) == [1, 2, 3]
+    ((headers, body),) = world.dead(world.audit)
+    assert body == encode(of)
+    assert headers["x-delivery-reason"] == "exhausted"
+    assert headers[ATTEMPT_HEADER] == 3
+    assert headers["x-delivery-error"] == "always"
+    assert "RuntimeError: always" in headers["x-delivery-traceback"]
+    assert headers["x-delivery-parked-at"] > 1_700_000_000
+    for suffix in ("", ".retry.1", ".retry.2"):
+        assert world.ready(world.audit.queue + suffix) == 0
+    with closing(store_at(world.store_path(world.audit))) as store:
+        assert receipts(store, "audit") == 0
+
+
+def test_a_permanent_error_is_dead_at_once(world: World) -> None:
+    """Case 6, the shortcut: nothing is tried again that cannot succeed."""
+    world.declare(50, routes=[world.audit])
+    world.publish(event())
+
+    def refuse(event_: Event, tx: sqlite3.Connection) -> Effect:
+        raise PermanentError("not this one")
+
+    seen = world.consume(world.audit, refuse, delays_ms=[50])
+
+    assert attempts(seen) == [1]
+    ((headers, _),) = world.dead(world.audit)
+    assert (headers["x-delivery-reason"], headers[ATTEMPT_HEADER]) == ("rejected", 1)
+
+
+def without(of: Event, field: str) -> bytes:
+    fields = json.loads(encode(of))
+    del fields[field]
+    return json.dumps(fields).encode()
+
+
+def test_what_can_never_be_handled_is_dead_at_the_first_attempt(world: World) -> None:
+    """Case 8: seven bad messages, each kept with a reason; the good one behind them is handled."""
+    world.declare(50, routes=[world.audit])
+    of, wordy, good = event(), event(title="wordy"), event(title="good")
+    bad: Sequence[tuple[bytes, BasicProperties | Event, str]] = [
+        (b"{", of, "not_json"),
+        (b"", of, "empty"),
+        (b'{"title": "\xff"}', of, "not_utf8"),
+        (encode(of), BasicProperties(), "no_message_id"),
+        (encode(of).replace(b"material.published.v1", b"material.burnt.v1", 1), of, "unknown_type"),
+        (encode(of).replace(b"published.v1", b"published.v9", 1), of, "unknown_version"),
+        (without(of, "data"), of, "missing_field"),
+        (encode(wordy), wordy, "é" * 1_000),
+    ]
+    for body, properties, _ in bad:
+        world.put(world.audit, body, properties)
+    world.put(world.audit, encode(good), good)
+
+    def apply(event_: Event, tx: sqlite3.Connection) -> Effect:
+        if event_.id == wordy.id:
+            raise PermanentError("é" * 150_000)  # 300 KB: larger than a frame
+        return handler(world.audit)(event_, tx)
+
+    seen = world.consume(  # one call, so one connection
+        world.audit, apply, delays_ms=[50], until=lambda s: good in s.events
+    )
+
+    assert attempts(seen) == [1] * len(bad)
+    dead = world.dead(world.audit)
+    assert [body for _, body in dead] == [body for body, _, _ in bad]
+    for (headers, _), (_, _, word) in zip(dead, bad, strict=True):
+        assert word in headers["x-delivery-error"]
+        assert len(headers["x-delivery-error"]) < 1_100
+        assert len(headers["x-delivery-traceback"]) < 4_100
+    reasons = [headers["x-delivery-reason"] for headers, _ in dead]
+    assert reasons == ["incompatible"] * 7 + ["rejected"]
+    with closing(store_at(world.store_path(world.audit))) as store:
+        assert effects(store, good.id) == effects(store) == 1
+
+
+def test_without_its_dead_queue_a_message_stays_where_it_is(world: World) -> None:
+    """Case 9: the consumer stops with an error that names the queue; the original is back."""
+    world.declare(routes=[world.audit], dead=False)
+    world.put(world.audit, b"{", event())
+
+    with pytest.raises(NotConfirmed) as refused:
+        world.consume(world.audit, handler(world.audit))
+
+    assert f"'{world.audit.queue}.dead'" in str(refused.value)
+    assert "the original stays" in str(refused.value)
+    assert [body for _, body in world.take(world.audit.queue)] == [b"{"]
+
+
+def test_without_its_retry_queue_a_message_stays_where_it_is(world: World) -> None:
+    """Case 9 for the retry: a copy that went nowhere does not let the original go."""
+    world.declare(routes=[world.audit])
+    of = event()
+    world.publish(of)
+
+    with pytest.raises(NotConfirmed, match=r"\.retry\.1"):
+        world.consume(world.audit, broken, delays_ms=[50])
+
+    ((properties, body),) = world.take(world.audit.queue)
+    assert (properties.message_id, body) == (of.id, encode(of))
+
+
+def test_an_older_revision_is_stale_and_a_contradiction_is_dead(world: World) -> None:
+    """Case 11: 7, then 5: the state stays 7. Then another 7: dead with reason conflict."""
+    world.declare(50, routes=[world.catalog])
+    seven, five = event("m-1", 7, title="seven"), event("m-1", 5, title="five")
+    another = event("m-1", 7, title="another seven")
+    world.publish(seven, five, another)
+
+    seen = world.consume(
+        world.catalog, handler(world.catalog), delays_ms=[50], until=lambda s: bool(s.failures)
+    )
+
+    with closing(store_at(world.store_path(world.catalog))) as store:
+        assert store.execute("SELECT revision, title FROM catalog").fetchall() == [(7, "seven")]
+        effects_found = [receipt_of(store, "catalog", each.id) for each in (seven, five, another)]
+    assert [found and found.effect.value for found in effects_found] == ["applied", "stale", None]
+    assert attempts(seen) == [1]
+    ((headers, body),) = world.dead(world.catalog)
+    assert (headers["x-delivery-reason"], body) == ("conflict", encode(another))
+
+
+def test_text_outside_ascii_arrives_byte_equal_through_every_copy(world: World) -> None:
+    """Case 20: publish, retry and park keep title, headers and properties as they were."""
+    world.declare(50, routes=[world.audit])
+    of = event(title="Ünïcödé 漢字 🐇")
+    note = {"note": "Zürich 🐇", "größe": "ﬁ", "raw": b"\xff\xfe"}
+    properties = envelope(of.id, of.type, timestamp=1, correlation_id="anfrage-ü-🐇", headers=note)
+    world.put(world.audit, encode(of), properties)
+
+    def fail(event_: Event, tx: sqlite3.Connection) -> Effect:
+        assert event_.data.title == "Ünïcödé 漢字 🐇"
+        raise RuntimeError("schlägt fehl 🐇")
+
+    seen = world.consume(world.audit, fail, delays_ms=[50], until=lambda s: len(s.failures) == 2)
+
+    retried, _ = seen.failures[1]
+    assert retried.body == encode(of)
+    assert {name: (retried.properties.headers or {})[name] for name in note} == note
+    ((parked, body),) = world.take(f"{world.audit.queue}.dead")
+    assert body == encode(of)
+    assert {name: parked.headers[name] for name in note} == note
+    assert parked.correlation_id == "anfrage-ü-🐇"
+    assert parked.headers["x-delivery-error"] == "schlägt fehl 🐇"
+    assert (parked.message_id, parked.type, parked.timestamp) == (of.id, of.type, 1)
+
+
+class WithFloat(BasicProperties):
+    """Properties whose header ``score`` is a float on the wire: pika itself cannot write one."""
+
+    _PLACE = 2**61 + 1
+
+    def encode(self) -> Any:
+        self.headers = {**(self.headers or {}), "score": self._PLACE}
+        old, new = b"l" + struct.pack(">q", self._PLACE), b"d" + struct.pack(">d", 1.5)
+        return [piece.replace(old, new) for piece in (b"".join(super().encode()),)]
+
+
+def test_a_strangers_message_is_copied_to_one_place_and_kept(world: World) -> None:
+    """CC, expiration, user_id, a float header and x-death: retried and parked without surprises."""
+    world.declare(50)
+    of = event()
+    user = world.settings.parameters().credentials.username
+    properties = WithFloat(
+        message_id=of.id,
+        expiration="60000",
+        user_id=user,
+        delivery_mode=1,
+        headers={
+            "CC": [world.catalog.queue],
+            "x-death": [{"count": 9, "queue": "elsewhere", "reason": "expired"}],
+            "x-first-death-queue": "elsewhere",
+        },
+    )
+    world.put(world.audit, encode(of), properties)
+    assert len(world.take(world.catalog.queue)) == 1  # the stranger's own CC; from here on: none
+
+    seen = world.consume(world.audit, broken, delays_ms=[50], until=lambda s: len(s.failures) == 2)
+
+    first, second = (delivery.properties for delivery, _ in seen.failures)
+    assert float((first.headers or {})["score"]) in (1.0, 1.5)  # pika 1.3.2 reads 1.5 as 1
+    assert attempts(seen) == [1, 2]
+    deaths = (second.headers or {})["x-death"]
+    assert [death["queue"] for death in deaths] == [f"{world.audit.queue}.retry.1"]
+    assert world.ready(world.catalog.queue) == 0
+    ((parked, body),) = world.take(f"{world.audit.queue}.dead")
+    assert body == encode(of)
+    assert (parked.expiration, parked.user_id, parked.delivery_mode) == (None, None, 2)
+    assert str(parked.headers["score"]) in ("1", "1.5")
+    assert not {name for name in parked.headers if "death" in name or name == "CC"}
+
+
+def test_a_dead_message_keeps_what_the_sender_wrote(world: World) -> None:
+    """Only what park adds is new: a replay can take it off again."""
+    world.declare(routes=[world.audit])
+    of = event()
+    sent = message(of, world.namespace)
+    world.publish(of)
+
+    world.consume(world.audit, broken)
+
+    ((parked, body),) = world.take(f"{world.audit.queue}.dead")
+    assert body == sent.body
+    for name in ("message_id", "type", "timestamp", "app_id", "content_type", "content_encoding"):
+        assert getattr(parked, name) == getattr(properties_of(of), name)
+    assert all(name.startswith("x-delivery-") for name in parked.headers)
+
+
+def test_headers_that_amqp_cannot_carry_are_refused_before_the_socket() -> None:
+    """pika would find out while writing, and leave a half-written frame behind."""
+    for value in (1.5, {1, 2}, object(), {"deep": 1.5}):
+        with pytest.raises(ValueError, match="'bad': AMQP cannot carry"):
+            envelope("id", "type", timestamp=1, headers={"bad": value})
