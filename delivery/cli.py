@@ -17,6 +17,7 @@ from delivery.cli_look import ledger, reconcile, status
 from delivery.cli_run import api, publish, receive, relay
 from delivery.cli_topology import topology_app
 from delivery.errors import DeliveryError
+from delivery.points import arm_from
 from delivery.terminal import Terminal
 
 __all__ = ["app", "main"]
@@ -63,6 +64,7 @@ def options(
     delivery api | delivery relay | delivery receive catalog | delivery receive audit,
     then: delivery publish data/materials.jsonl && delivery ledger
     """
+    arm_from(os.environ)
     context.obj = Terminal(os.environ, data, namespace, retries)
 
 
@@ -84,4 +86,4 @@ def _known_errors() -> tuple[type[Exception], ...]:
     # Asked only when something was raised: help must not wait for pika.
     from pika.exceptions import AMQPError
 
-    return (DeliveryError, AMQPError)
+    return (DeliveryError, AMQPError, OSError)  # an OSError names its file or its address

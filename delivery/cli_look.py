@@ -97,17 +97,16 @@ def reconcile(
 
     Example: delivery reconcile catalog
     """
-    from delivery.connection import connect
+    from delivery.desk import Desk
     from delivery.pipeline import ConfirmedChannel
     from delivery.reconcile import missing, send_again
     from delivery.stores import PUBLISHER
-    from delivery.triage import browse
 
     terminal: Terminal = context.obj
     config = terminal.config()
     route = config.route(recipient)
-    with connect(config.named("reconcile")) as connection:
-        dead = {message.key for message in browse(connection, route)}
+    with Desk(config, recipient) as desk:
+        dead = {message.key for message in desk.browse()}
     feed, inbox = config.stores.open(PUBLISHER), config.stores.open(recipient)
     found = missing(feed, inbox, route, dead=dead, grace=grace)
     if apply and found:

@@ -26,11 +26,9 @@ def api(
 
     Example: delivery api --port 8080
     """
-    from delivery.points import arm_from
     from delivery.serving import serve
 
     terminal: Terminal = context.obj
-    arm_from(terminal.environ)
     serve(terminal.stores, host, port, log_level)
 
 
@@ -44,14 +42,12 @@ def relay(
     Example: delivery relay
     """
     from delivery.logs import log_to_stderr
-    from delivery.points import arm_from
     from delivery.services import run_relay
     from delivery.stopping import stop_on_signals
 
     terminal: Terminal = context.obj
     stop = stop_on_signals()
     log_to_stderr(log_level)
-    arm_from(terminal.environ)
     run_relay(terminal.config(start_broker=True), stop, batch=batch)
 
 
@@ -67,14 +63,14 @@ def receive(
     Example: delivery receive catalog
     """
     from delivery.logs import log_to_stderr
-    from delivery.points import arm_from
+    from delivery.routes import check_recipient
     from delivery.services import run_receiver
     from delivery.stopping import stop_on_signals
 
     terminal: Terminal = context.obj
+    check_recipient(recipient)  # before a broker is looked for, or even started
     stop = stop_on_signals()
     log_to_stderr(log_level)
-    arm_from(terminal.environ)
     config = terminal.config(start_broker=True)
     run_receiver(config, recipient, stop, batch=batch, prefetch=prefetch)
 

@@ -6,6 +6,7 @@ import hashlib
 import http.client
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -61,17 +62,16 @@ def post(url: str, command: dict[str, Any], key: str) -> tuple[int, dict[str, An
     """Send one command; return the status, the answer, and whether it repeats an older one."""
     fields = dict(command)
     path = f"/materials/{quote(str(fields.pop('material_id', '')), safe='')}/publish"
-    site = urlsplit(url)
+    headers = {"Content-Type": "application/json", "Idempotency-Key": key}
     try:
+        site = urlsplit(url)
         connection = http.client.HTTPConnection(site.hostname or "", site.port, timeout=30)
-        headers = {"Content-Type": "application/json", "Idempotency-Key": key}
-        connection.request("POST", path, json.dumps(fields).encode(), headers)
-        response = connection.getresponse()
-        answer = json.loads(response.read())
+        with closing(connection):
+            connection.request("POST", path, json.dumps(fields).encode(), headers)
+            response = connection.getresponse()
+            answer = json.loads(response.read())
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise DeliveryError(f"no API answers at {url} ({error}); start it: delivery api") from error
-    finally:
-        connection.close()
     return response.status, answer, response.getheader("Idempotency-Replayed") == "true"
 
 

@@ -9,9 +9,9 @@ from delivery.contract import EVENT_TYPE
 from delivery.dead import dead_topology
 from delivery.errors import DeliveryError
 from delivery.lint import Problem, Publisher, lint
-from delivery.observe import Management
+from delivery.management import Management
 from delivery.retry import retry_topology
-from delivery.routes import RECIPIENTS, Route, events_exchange, routes_of, topology_of
+from delivery.routes import Route, check_recipient, events_exchange, routes_of, topology_of
 from delivery.stores import Stores
 from delivery.topology import Topology
 
@@ -46,12 +46,8 @@ class Config:
 
     def route(self, recipient: str) -> Route:
         """Return *recipient*'s route. Raises DeliveryError for one that does not exist."""
-        for route in routes_of(self.namespace):
-            if route.recipient == recipient:
-                return route
-        raise DeliveryError(
-            f"there is no recipient {recipient!r}; expected {' or '.join(RECIPIENTS)}"
-        )
+        check_recipient(recipient)
+        return Route(recipient, self.namespace)
 
     def topology(self) -> Topology:
         """Return everything that the exchange needs on the broker."""

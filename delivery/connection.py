@@ -10,7 +10,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPConnectionError
 
-from delivery.errors import TemporaryError
+from delivery.errors import DeliveryError, TemporaryError
 
 __all__ = ["BrokerSettings", "BrokerUnavailable", "connect", "describe"]
 
@@ -37,16 +37,24 @@ class BrokerSettings:
     def from_env(cls, environ: Mapping[str, str], *, name: str = "delivery") -> BrokerSettings:
         """Read ``DELIVERY_AMQP_URL`` (amqp://user:password@host:port/vhost) from *environ*.
 
-        Raises BrokerUnavailable if it is not set.
+        Raises DeliveryError if it is not set.
         """
         url = environ.get("DELIVERY_AMQP_URL", "")
         if not url:
-            raise BrokerUnavailable("no broker is named: set DELIVERY_AMQP_URL")
+            raise DeliveryError("no broker is named: set DELIVERY_AMQP_URL")
         return cls(url=url, name=name)
 
     def parameters(self) -> pika.URLParameters:
-        """Return pika's parameters for one connection."""
-        parameters = pika.URLParameters(self.url)
+        """Return pika's parameters for one connection. Raises DeliveryError for no AMQP URL."""
+        try:
+            if not self.url.startswith(("amqp://", "amqps://")):  # pika would take any scheme
+                raise ValueError("it must begin with amqp:// or amqps://")
+            parameters = pika.URLParameters(self.url)
+        except (ValueError, IndexError) as error:
+            raise DeliveryError(
+                f"the broker's URL can't be read ({error});"
+                " expected amqp://user:password@host:5672/%2F"
+            ) from error
         parameters.heartbeat = self.heartbeat
         parameters.blocked_connection_timeout = self.blocked_timeout
         parameters.socket_timeout = self.connect_timeout

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Iterable
 from dataclasses import dataclass
-from urllib.parse import quote, urlsplit
 
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 
 from delivery.dead import dead_queue
+from delivery.management import Management
 from delivery.retry import retry_queue
 from delivery.routes import Route
 
-__all__ = ["Depth", "Management", "Waiting", "depth", "waiting"]
+__all__ = ["Depth", "Waiting", "depth", "waiting"]
 
 MANAGEMENT_AGE = 5.0  # seconds; RabbitMQ's collect_statistics_interval
 
@@ -43,29 +39,6 @@ class Waiting:
     unacked: int | None
     unacked_age: float  # seconds that ``unacked`` may be old; the other counts are exact
     sampled_at: float  # Unix seconds
-
-
-@dataclass(frozen=True)
-class Management:
-    """The management plugin's HTTP API, with the credentials of *amqp_url*."""
-
-    url: str
-    amqp_url: str
-
-    def unacked(self, queue: str) -> int | None:
-        """Return the queue's unacked messages as of some seconds ago; None if it has no sample."""
-        amqp = urlsplit(self.amqp_url)
-        vhost = amqp.path[1:] or "%2F"
-        address = f"{self.url.rstrip('/')}/api/queues/{vhost}/{quote(queue, safe='')}"
-        request = urllib.request.Request(address)  # noqa: S310 - the operator's own address
-        login = base64.b64encode(f"{amqp.username}:{amqp.password}".encode()).decode()
-        request.add_header("Authorization", f"Basic {login}")
-        try:
-            with urllib.request.urlopen(request, timeout=3) as answer:  # noqa: S310
-                count = json.load(answer).get("messages_unacknowledged")
-        except (urllib.error.URLError, TimeoutError, ValueError):
-            return None
-        return count if isinstance(count, int) else None
 
 
 def depth(connection: BlockingConnection, queue: str) -> Depth | None:

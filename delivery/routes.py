@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from delivery.errors import DeliveryError
 from delivery.topology import Binding, Exchange, Queue, Topology
 
-__all__ = ["RECIPIENTS", "Route", "events_exchange", "routes_of", "topology_of"]
+__all__ = ["RECIPIENTS", "Route", "check_recipient", "events_exchange", "routes_of", "topology_of"]
 
 RECIPIENTS = ("catalog", "audit")
 
@@ -44,6 +45,12 @@ def events_exchange(namespace: str) -> str:
 def routes_of(namespace: str) -> tuple[Route, ...]:
     """Return the routes of this package's own recipients."""
     return tuple(Route(recipient, namespace) for recipient in RECIPIENTS)
+
+
+def check_recipient(name: str) -> None:
+    """Raise DeliveryError unless *name* is one of this package's recipients."""
+    if name not in RECIPIENTS:
+        raise DeliveryError(f"there is no recipient {name!r}; expected {' or '.join(RECIPIENTS)}")
 
 
 def topology_of(routes: Iterable[Route]) -> Topology:

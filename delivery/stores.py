@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from delivery import audit, catalog, decisions, inbox, materials, outbox, revision, strikes
-from delivery.store import Schema, open_store
+from delivery.store import Schema, StoreUnavailable, open_store
 
 __all__ = ["PUBLISHER", "Stores"]
 
@@ -34,7 +34,10 @@ class Stores:
 
     def open(self, participant: str) -> sqlite3.Connection:
         """Open *participant*'s file, creating it if need be. Raises what open_store raises."""
-        self.data.mkdir(parents=True, exist_ok=True)
+        try:
+            self.data.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreUnavailable(f"can't use the folder {self.data}: {error}") from error
         return open_store(self.path(participant), *_SCHEMAS[participant])
 
     def open_existing(self, participant: str) -> sqlite3.Connection | None:

@@ -1,0 +1,50 @@
+"""Ask the management plugin's HTTP API."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import urllib.request
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+__all__ = ["Management"]
+
+
+@dataclass(frozen=True)
+class Management:
+    """Where the API is; the login is the one in *url*, else the one of *amqp_url*."""
+
+    url: str = field(repr=False)
+    amqp_url: str = field(repr=False)
+
+    def get(self, path: str) -> tuple[Any, http.client.HTTPMessage]:
+        """Return the answer's JSON and headers for *path*, such as ``/api/overview``.
+
+        Raises OSError if there is no such answer, whatever is wrong with the address or the server.
+        """
+        try:
+            parts, amqp = urlsplit(self.url), urlsplit(self.amqp_url)
+            user = parts if parts.username else amqp
+            login = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+            host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+            port = f":{parts.port}" if parts.port else ""
+            request = urllib.request.Request(  # noqa: S310 - the operator's own address
+                f"{parts.scheme}://{host}{port}{path}", headers={"Authorization": f"Basic {login}"}
+            )
+            with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
+                return json.load(answer), answer.headers
+        except (http.client.HTTPException, ValueError) as error:
+            raise OSError(f"no management API there: {error!r}") from error
+
+    def unacked(self, queue: str) -> int | None:
+        """Return the queue's unacked messages as of some seconds ago; None if it has no sample."""
+        vhost = urlsplit(self.amqp_url).path[1:] or "%2F"
+        try:
+            found, _ = self.get(f"/api/queues/{vhost}/{quote(queue, safe='')}")
+        except OSError:
+            return None
+        count = found.get("messages_unacknowledged") if isinstance(found, dict) else None
+        return count if isinstance(count, int) else None
