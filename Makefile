@@ -25,7 +25,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help setup demo test check format lock clean
+.PHONY: help setup demo test lesson check format lock clean
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
 
@@ -37,10 +37,14 @@ demo: $(READY) ## the whole exchange with real processes and real failures (abou
 test: $(READY) ## the suite: unit, broker, crash; ARGS and T are passed on
 	@$(BIN)/python -m pytest $(T) $(ARGS)
 
+lesson: $(READY) ## one lesson: make lesson N=07 ARGS=--step
+	@$(BIN)/delivery lesson $(N) $(ARGS)
+
 check: $(READY) ## formatting, lint, types, and the map (STAGES.md, the package cut after each lesson)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
+	@for each in lessons/*/run.py; do $(BIN)/mypy $$each || exit 1; done
 	@$(BIN)/python -m pytest tests/map
 
 format: $(READY) ## format the code

@@ -11,7 +11,7 @@ import typer
 
 from delivery import __version__
 from delivery.cli_broker import broker_app, doctor
-from delivery.cli_course import demo, stage
+from delivery.cli_course import demo, lesson, stage
 from delivery.cli_dead import dead_app
 from delivery.cli_look import ledger, reconcile, status
 from delivery.cli_run import api, publish, receive, relay
@@ -29,7 +29,19 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
 )
-for command in (demo, api, relay, receive, publish, status, ledger, reconcile, doctor, stage):
+for command in (
+    demo,
+    api,
+    relay,
+    receive,
+    publish,
+    status,
+    ledger,
+    reconcile,
+    doctor,
+    lesson,
+    stage,
+):
     app.command()(command)
 app.add_typer(dead_app, name="dead")
 app.add_typer(topology_app, name="topology")

@@ -1,4 +1,4 @@
-"""The commands of the course: demo, stage."""
+"""The commands of the course: demo, lesson, stage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from delivery.terminal import Terminal, say
 
-__all__ = ["demo", "stage"]
+__all__ = ["demo", "lesson", "stage"]
 
 
 def demo(
@@ -26,6 +26,38 @@ def demo(
 
     terminal: Terminal = context.obj
     raise typer.Exit(0 if play(terminal.environ, terminal.data, file) else 1)
+
+
+def lesson(
+    context: typer.Context,
+    number: Annotated[int | None, typer.Argument(help="Which lesson: 0 to 12.")] = None,
+    every: Annotated[bool, typer.Option("--list", help="List the lessons.")] = False,
+    reset: Annotated[bool, typer.Option("--reset", help="Forget what was run.")] = False,
+    step: Annotated[bool, typer.Option("--step", help="Show each scene's code first.")] = False,
+    slow: Annotated[bool, typer.Option("--slow", help="Delays as stated.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", help="Delays a tenth as long.")] = False,
+    cost: Annotated[bool, typer.Option("--cost", help="Measure what the cure costs.")] = False,
+) -> None:
+    """Run one lesson: the failure first, then the cure; exit 1 if a fact is not as stated.
+
+    Example: delivery lesson 7 --step
+    """
+    from delivery import course
+
+    terminal: Terminal = context.obj
+    progress = course.Progress(terminal.data / "progress.json")
+    if reset:
+        progress.reset()
+        say("forgotten: no lesson counts as run")
+    if number is not None:
+        wanted = {"--step": step, "--slow": slow, "--fast": fast, "--cost": cost}
+        options = [option for option, on in wanted.items() if on]
+        raise typer.Exit(course.run(course.find(number), options, progress))
+    if not reset or every:
+        done = progress.seconds()
+        for title in course.titles():
+            ran = f"ran in {done[title.number]:.1f} s" if title.number in done else "not run yet"
+            typer.echo(f"{title.number:02}  {title.title}  [{ran}]\n    {title.promise}")
 
 
 def stage(

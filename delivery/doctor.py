@@ -16,8 +16,9 @@ from delivery import checks
 from delivery.broker import load
 from delivery.checks import Check, Verdict
 from delivery.docker_host import IMAGE, NoDocker, client, image_present
+from delivery.management import Management
 from delivery.node_setup import NoServer, scripts
-from delivery.ready import NotReady, overview, probe
+from delivery.ready import NotReady, probe
 
 __all__ = ["Check", "Verdict", "diagnose"]
 
@@ -95,7 +96,9 @@ def _clock(environ: Mapping[str, str], state_folder: Path) -> Check:
     if not url:
         return Check(name, Verdict.OK, "not compared: no management API at hand")
     try:
-        there = email.utils.parsedate_to_datetime(overview(url)["Date"]).timestamp()
+        amqp_url = environ.get("DELIVERY_AMQP_URL", machine.amqp_url if machine else "")
+        _, headers = Management(url, amqp_url).get("/api/overview")
+        there = email.utils.parsedate_to_datetime(headers["Date"]).timestamp()
     except (OSError, TypeError, ValueError) as error:
         return Check(name, Verdict.WARN, f"not compared: {error!r}", "check the management URL")
     apart = abs(time.time() - there)

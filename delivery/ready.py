@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import http.client
 import logging
 import time
-import urllib.parse
-import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
-from email.message import Message
 
 import pika
 from pika.exceptions import (
@@ -23,8 +18,9 @@ from pika.exceptions import (
 )
 
 from delivery.errors import DeliveryError
+from delivery.management import Management
 
-__all__ = ["REFUSED", "NotReady", "overview", "probe", "wait_ready"]
+__all__ = ["REFUSED", "NotReady", "probe", "wait_ready"]
 
 
 # What a broker that is up says to a user, virtual host or right that it does not know. One that
@@ -83,7 +79,8 @@ def wait_ready(
         try:
             version = probe(amqp_url)
             if management_url is not None:
-                overview(management_url)  # it comes up a moment after AMQP
+                # It comes up a moment after AMQP.
+                Management(management_url, amqp_url).get("/api/overview")
             return version
         except hopeless as error:
             raise NotReady(f"waiting will not help: {error!r}") from error
@@ -98,21 +95,6 @@ def wait_ready(
             say(f"still waiting for the broker ({now - start:.0f} s): {seen}")
             next_word = now + 5
         time.sleep(0.2)
-
-
-def overview(management_url: str) -> Message:
-    """Ask the management API how the broker is; return the answer's headers, or raise OSError."""
-    parts = urllib.parse.urlsplit(management_url)
-    login = base64.b64encode(f"{parts.username}:{parts.password}".encode()).decode()
-    address = f"{parts.scheme}://{parts.hostname}:{parts.port}/api/overview"
-    request = urllib.request.Request(address, headers={"Authorization": f"Basic {login}"})  # noqa: S310
-    try:
-        with urllib.request.urlopen(request, timeout=5) as answer:  # noqa: S310
-            answer.read()
-            headers: Message = answer.headers
-            return headers
-    except http.client.HTTPException as error:
-        raise OSError(f"not an HTTP answer: {error!r}") from error
 
 
 def _parameters(amqp_url: str) -> pika.URLParameters:

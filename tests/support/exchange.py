@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -11,25 +10,24 @@ import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from delivery.books import settled_accounts
 from delivery.broker import Broker
 from delivery.cast import Actor, Cast
 from delivery.config import Config
 from delivery.connection import BrokerSettings, connect
-from delivery.contract import Event, PublishMaterial
+from delivery.contract import PublishMaterial
 from delivery.dead import dead_queue
 from delivery.desk import Desk
-from delivery.handling import Effect
 from delivery.inbox import Receipt, receipt_of
 from delivery.ledger import Account
 from delivery.materials import accept
-from delivery.books import settled_accounts
 from delivery.observe import Waiting, waiting
 from delivery.publisher import envelope
-from delivery.routes import RECIPIENTS, routes_of
+from delivery.routes import routes_of
 from delivery.services import prepare
 from delivery.stores import PUBLISHER, Stores
 from support.waiting import wait_for
@@ -47,7 +45,6 @@ class Exchange:
     cast: Cast
     options: list[str]
     environ: dict[str, str]
-    trouble: set[str] = field(default_factory=set)
 
     # -- processes
 
@@ -72,13 +69,9 @@ class Exchange:
         wait_for(lambda: actor.process.poll() is not None, f"{name} dies")
         assert actor.process.returncode == KILLED, actor.log()
 
-    def run(
-        self, *arguments: str, seconds: float = 60.0, **environ: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run one command of the command line to its end."""
-        return delivery(
-            *self.options, *arguments, seconds=seconds, environ={**self.environ, **environ}
-        )
+        return delivery(*self.options, *arguments, environ={**self.environ, **environ})
 
     @property
     def url(self) -> str:
@@ -177,9 +170,7 @@ class Exchange:
         return Desk(self.config, recipient)
 
     def accounts(self, seconds: float = 15.0) -> dict[str, Account]:
-        return {
-            each.recipient: each for each in settled_accounts(self.config, seconds=seconds)
-        }
+        return {each.recipient: each for each in settled_accounts(self.config, seconds=seconds)}
 
     def assert_all_applied(self) -> None:
         """Everything accepted was applied once by each recipient, and nothing waits anywhere."""
@@ -218,7 +209,7 @@ def exchange_on(
     environ = environment(DELIVERY_AMQP_URL=broker.amqp_url)
     if broker.management_url:
         environ["DELIVERY_MANAGEMENT_URL"] = broker.management_url
-    cast = ArmedCast(options, environ, folder / "logs")
+    cast = Cast(options, environ, folder / "logs")
     try:
         with cast.curtain():
             if declared:
@@ -241,10 +232,12 @@ def remove(config: Config) -> None:
 def delivery(
     *arguments: str, environ: dict[str, str] | None = None, seconds: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``delivery`` with *arguments* to its end; stdout and stderr are kept apart."""
+    """Run ``delivery`` with *arguments* to its end; it can be told to die (DELIVERY_KILL_AT)."""
+    environ = environ or environment()
+    module = "support.armed" if "DELIVERY_KILL_AT" in environ else "delivery"
     return subprocess.run(
-        [sys.executable, "-m", "support.armed", *arguments],
-        env=environ or environment(),
+        [sys.executable, "-m", module, *arguments],
+        env=environ,
         cwd=TESTS,
         capture_output=True,
         text=True,
