@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import time
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -14,6 +15,7 @@ from delivery.problems import problem
 __all__ = ["BODY_LIMIT", "Doorkeeper", "check_loopback", "is_loopback"]
 
 BODY_LIMIT = 1024 * 1024  # bytes
+DRAIN_LIMIT, PATIENCE = 64 * 1024 * 1024, 10.0  # of a body that is too large: bytes, seconds
 
 
 def is_loopback(host: str) -> bool:
@@ -39,7 +41,7 @@ class Doorkeeper:
     """ASGI middleware. A page of another site that a browser shows here can neither read nor post.
 
     The Host is checked against DNS rebinding, the Origin of whatever is not a read against forged
-    requests. The body is read up to *limit* bytes before the application starts.
+    requests. At most *limit* bytes of the body are kept, before the application starts.
     """
 
     def __init__(self, app: ASGIApp, limit: int = BODY_LIMIT) -> None:
@@ -51,48 +53,48 @@ class Doorkeeper:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        refusal = self._refusal(scope)
-        body = b""
+        # Read first, also what will be refused: closing on unread bytes resets the connection, and
+        # the client would lose the answer.
+        body, size = await self._read(receive)
+        refusal = self._refusal(scope, size)
         if refusal is None:
-            read = await self._read(receive)
-            body = read or b""
-            refusal = None if read is not None else self._too_large()
-        if refusal is not None:
+            await self._app(scope, _replayed(body, receive), send)
+        else:
             status, detail = refusal
-            headers = {"Connection": "close"}  # what is left of the body is not read
-            await problem(status, detail, headers=headers)(scope, receive, send)
-            return
-        await self._app(scope, _replayed(body, receive), send)
+            await problem(status, detail, headers={"Connection": "close"})(scope, receive, send)
 
-    def _refusal(self, scope: Scope) -> tuple[int, str] | None:
+    def _refusal(self, scope: Scope, size: int) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
-        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
-        if not is_loopback(host):
-            return 403, f"the Host {host!r} is not this machine's loopback address"
+        here = headers.get("host", "")
+        if not is_loopback(_host_of(f"//{here}")):
+            return 403, f"the Host {here!r} is not this machine's loopback address"
         origin = headers.get("origin")
-        if origin is not None and scope["method"] not in ("GET", "HEAD", "OPTIONS"):
-            site = urlsplit(origin)
-            if site.netloc.lower() != headers.get("host", "").lower():
-                return 403, f"a page of {origin!r} may not post here"
-        length = headers.get("content-length", "0")
-        if length.isdigit() and int(length) > self._limit:
-            return self._too_large()
+        reads = scope["method"] in ("GET", "HEAD", "OPTIONS")
+        if origin is not None and not reads and origin.lower() != f"http://{here.lower()}":
+            return 403, f"a page of {origin!r} may not post here"
+        if size > self._limit:
+            return 413, f"the body is larger than {self._limit} bytes"
         return None
 
-    def _too_large(self) -> tuple[int, str]:
-        return 413, f"the body is larger than {self._limit} bytes"
-
-    async def _read(self, receive: Receive) -> bytes | None:
-        parts = bytearray()
+    async def _read(self, receive: Receive) -> tuple[bytes, int]:
+        """Return the body's first bytes, up to the limit, and how many there were in all."""
+        kept, size = bytearray(), 0
+        end = time.monotonic() + PATIENCE
         while True:
             message = await receive()
-            if message["type"] != "http.request":
-                return bytes(parts)
-            parts += message.get("body", b"")
-            if len(parts) > self._limit:
-                return None
-            if not message.get("more_body", False):
-                return bytes(parts)
+            part = message.get("body", b"")
+            size += len(part)
+            kept += part[: max(0, self._limit - len(kept))]
+            too_much = size > self._limit and (size > DRAIN_LIMIT or time.monotonic() > end)
+            if not message.get("more_body", False) or too_much:
+                return bytes(kept), size
+
+
+def _host_of(url: str) -> str:
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:  # such as an IPv6 address without its closing bracket
+        return ""
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

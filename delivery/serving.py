@@ -12,6 +12,7 @@ from delivery.doorkeeper import check_loopback
 from delivery.errors import DeliveryError
 from delivery.logs import log_to_stderr
 from delivery.routes import RECIPIENTS
+from delivery.stopping import stop_on_signals
 from delivery.stores import PUBLISHER, Stores
 from delivery.tracing import trace_with
 
@@ -29,7 +30,7 @@ def serve(stores: Stores, host: str, port: int, log_level: str = "info") -> None
     log_to_stderr(log_level)
     stores.open(PUBLISHER).close()  # a store that can't be used is said now, not at a request
     inboxes = {
-        recipient: lambda recipient=recipient: stores.open_existing(recipient)
+        recipient: lambda recipient=recipient: stores.open_to_read(recipient)
         for recipient in RECIPIENTS
     }
     app = create_app(lambda: stores.open(PUBLISHER), trace_with(inboxes))
@@ -42,6 +43,7 @@ def serve(stores: Stores, host: str, port: int, log_level: str = "info") -> None
         ) from error
     shown = f"[{host}]" if ":" in host else host
     log.info("api.ready", extra={"url": f"http://{shown}:{listener.getsockname()[1]}"})
+    stop_on_signals()  # uvicorn raises the signal again when it has shut down: no second death
     config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
     uvicorn.Server(config).run(sockets=[listener])
     log.info("api.stopped")

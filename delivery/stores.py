@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from delivery import audit, catalog, decisions, inbox, materials, outbox, revision, strikes
 from delivery.store import Schema, StoreUnavailable, open_store
@@ -40,6 +41,14 @@ class Stores:
             raise StoreUnavailable(f"can't use the folder {self.data}: {error}") from error
         return open_store(self.path(participant), *_SCHEMAS[participant])
 
-    def open_existing(self, participant: str) -> sqlite3.Connection | None:
-        """Open *participant*'s file, or return None if it has none here."""
-        return self.open(participant) if self.path(participant).exists() else None
+    def open_to_read(self, participant: str) -> sqlite3.Connection | None:
+        """Open another service's file without touching it; None if that is not possible."""
+        try:
+            return sqlite3.connect(
+                f"file:{quote(str(self.path(participant)))}?mode=ro",
+                uri=True,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+        except sqlite3.OperationalError:
+            return None

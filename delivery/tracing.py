@@ -40,7 +40,7 @@ def outbox_summary(store: sqlite3.Connection) -> dict[str, Any]:
 def trace_with(inboxes: Mapping[str, Callable[[], sqlite3.Connection | None]]) -> Trace:
     """Return a trace that asks the publisher's row, and each recipient's inbox for its receipt.
 
-    An inbox that can't be opened (None) is said to be "not visible", which is not "nothing there".
+    An inbox that can't be read is said to be "not visible", which is not "nothing there".
     """
 
     def trace(store: sqlite3.Connection, event_id: str) -> dict[str, Any] | None:
@@ -69,6 +69,8 @@ def _receipt(
         return "not visible"
     try:
         receipt = receipt_of(inbox, recipient, event_id)
+    except sqlite3.DatabaseError:
+        return "not visible"
     finally:
         inbox.close()
     if receipt is None:

@@ -140,7 +140,7 @@ def test_ten_twins_at_once_are_one_publication(api: Api) -> None:
 
 
 def test_ten_others_at_once_are_ten_revisions(api: Api) -> None:
-    """Different requests for one material do not wait for each other in vain, nor share a number."""
+    """Different requests for one material are all served, and share no number."""
     material = new_id()
     with ThreadPoolExecutor(10) as pool:
         answers = list(pool.map(lambda _: api.publish(material), range(10)))
@@ -370,7 +370,7 @@ def test_curl_works_as_the_readme_shows_it(api: Api, tmp_path: Path) -> None:
 
 
 def test_a_publication_is_followed_from_row_to_receipts(own_api: Api) -> None:
-    """Row, outcome, each recipient's receipt; what can't be seen is "not visible", not "nothing"."""
+    """Row, outcome, each recipient's receipt; what can't be seen is said to be "not visible"."""
     event_id = own_api.publish("m-1").json()["event_id"]
     link = f"/publications/{event_id}"
 
@@ -462,7 +462,7 @@ def test_status_counts_by_the_last_outcome(own_api: Api) -> None:
 
 
 def test_the_metrics_can_be_read_and_obey_the_rules(own_api: Api) -> None:
-    """They parse; counters end in _total, times in _seconds, all begin with delivery_, with help."""
+    """They parse; all begin with delivery_ and have a help text; counters end in _total."""
     own_api.publish()
     answer = own_api.client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=")
