@@ -25,7 +25,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help setup demo test lesson check format lock clean
+.PHONY: help setup demo test lesson proof check format lock clean
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
 
@@ -39,6 +39,9 @@ test: $(READY) ## the suite: unit, broker, crash; ARGS and T are passed on
 
 lesson: $(READY) ## one lesson: make lesson N=07 ARGS=--step
 	@$(BIN)/delivery lesson $(N) $(ARGS)
+
+proof: $(READY) ## the lessons: every printed line, every named function, every diff that must be caught
+	@$(BIN)/python -m pytest tests/proof $(ARGS)
 
 check: $(READY) ## formatting, lint, types, and the map (STAGES.md, the package cut after each lesson)
 	@$(BIN)/ruff format --check .

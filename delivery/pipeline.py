@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any
 
-from pika import BasicProperties, SelectConnection
-from pika.adapters.select_connection import IOLoop
-from pika.channel import Channel
-from pika.spec import Basic
+from pika import BasicProperties
 
 from delivery.confirms import Answer, InFlight, NotConfirmed, Outcome
-from delivery.connection import BrokerSettings, BrokerUnavailable, describe
+from delivery.connection import BrokerSettings, BrokerUnavailable
 from delivery.publisher import Message
+from delivery.wire import Wire
 
 __all__ = ["ConfirmedChannel"]
 
@@ -33,25 +29,9 @@ class ConfirmedChannel:
     ) -> None:
         self._timeout = timeout
         self._window = window
-        self._in_flight = InFlight()
         self._address = settings.address
-        self._gone = ""  # why the connection can't be used any more
-        self._ready = self._closed = False
-        self._channel: Channel | None = None
-        self._loop = IOLoop()
-        self._loop.activate_poller()
-        self._connection = SelectConnection(
-            settings.parameters(),
-            on_open_callback=self._on_open,
-            on_open_error_callback=self._on_closed,
-            on_close_callback=self._on_closed,
-            custom_ioloop=self._loop,
-        )
-        self._run_until(lambda: self._ready or bool(self._gone), settings.connect_timeout * 2)
-        if not self._ready:
-            reason = self._gone or "no answer in time"
-            self.close()
-            raise BrokerUnavailable(f"no broker at {self._address}: {reason}")
+        self._in_flight = InFlight()
+        self._wire = Wire(settings, self._in_flight)
 
     def send(self, message: Message) -> Answer:
         """Publish once, mandatory, and wait for the answer."""
@@ -66,11 +46,13 @@ class ConfirmedChannel:
         self._check()
         todo = deque(messages)
         tags: list[int] = []
-        while (todo or self._in_flight.open) and not self._gone:
-            while todo and len(self._in_flight.open) < self._window and not self._gone:
-                tags.append(self._publish(todo.popleft()))
+        in_flight = self._in_flight
+        while (todo or in_flight.open) and not self._wire.gone:
+            while todo and len(in_flight.open) < self._window:
+                self._wire.publish(todo[0])
+                tags.append(in_flight.sent(todo.popleft()))
             self._await_progress()
-        return [self._in_flight.answers.pop(tag) for tag in tags]
+        return [in_flight.answers.pop(tag) for tag in tags]
 
     def move(self, body: bytes, properties: BasicProperties, *, to_queue: str) -> None:
         """Put a copy straight into one queue, or raise NotConfirmed."""
@@ -80,19 +62,12 @@ class ConfirmedChannel:
 
     def serve(self, seconds: float = 0.0) -> None:
         """Serve heartbeats for *seconds*; call it often. Raises BrokerUnavailable if it is gone."""
-        self._run_until(lambda: bool(self._gone), seconds)
+        self._wire.run_until(lambda: bool(self._wire.gone), seconds)
         self._check()
 
     def close(self) -> None:
-        """Close the connection; what is in flight becomes UNKNOWN."""
-        if self._closed:
-            return
-        self._closed = True
-        if not (self._connection.is_closed or self._connection.is_closing):
-            self._connection.close()
-            self._run_until(lambda: self._connection.is_closed, 1.0)
-        self._in_flight.lost("closed here")
-        self._loop.close()
+        """Close the connection."""
+        self._wire.close()
 
     def __enter__(self) -> ConfirmedChannel:
         return self
@@ -105,66 +80,14 @@ class ConfirmedChannel:
     ) -> None:
         self.close()
 
-    def _publish(self, message: Message) -> int:
-        assert self._channel is not None
-        self._channel.basic_publish(
-            message.exchange, message.routing_key, message.body, message.properties, mandatory=True
-        )
-        return self._in_flight.sent(message)
-
     def _await_progress(self) -> None:
-        before = len(self._in_flight.open)
-        self._run_until(
-            lambda: len(self._in_flight.open) < before or bool(self._gone), self._timeout
-        )
-        if len(self._in_flight.open) == before and not self._gone:
-            self._give_up(f"no confirm within {self._timeout:g} s")
-
-    def _give_up(self, reason: str) -> None:
-        # A late confirm must find nobody: the messages will be sent again on another channel.
-        self._gone = self._gone or reason
-        self._in_flight.lost(self._gone)
+        """Wait for any answer, or for the timeout."""
+        wire, in_flight = self._wire, self._in_flight
+        before = len(in_flight.open)
+        wire.run_until(lambda: len(in_flight.open) < before or bool(wire.gone), self._timeout)
+        if len(in_flight.open) == before and not wire.gone:
+            wire.give_up(f"no confirm within {self._timeout:g} s")
 
     def _check(self) -> None:
-        if self._gone:
-            raise BrokerUnavailable(f"the connection to {self._address} is gone: {self._gone}")
-
-    def _run_until(self, done: Callable[[], bool], seconds: float) -> None:
-        """Run the connection's own I/O loop, in this thread, until *done* or for *seconds*."""
-        end = time.monotonic() + seconds
-        alarm = self._loop.call_later(seconds, lambda: None)  # ends a poll that hears nothing
-        while True:
-            self._loop.poll()
-            self._loop.process_timeouts()
-            if done() or time.monotonic() >= end:
-                break
-        self._loop.remove_timeout(alarm)
-
-    def _on_open(self, connection: SelectConnection) -> None:
-        connection.channel(on_open_callback=self._on_channel_open)
-
-    def _on_channel_open(self, channel: Channel) -> None:
-        self._channel = channel
-        channel.add_on_close_callback(self._on_closed)
-        channel.add_on_return_callback(self._on_return)
-        channel.confirm_delivery(self._on_confirm, callback=self._on_confirming)
-
-    def _on_confirming(self, _frame: object) -> None:
-        self._ready = True
-
-    def _on_return(
-        self, _channel: Channel, method: Basic.Return, properties: BasicProperties, _body: bytes
-    ) -> None:
-        self._in_flight.returned(
-            properties.message_id,
-            f"{method.reply_code} {method.reply_text}: exchange {method.exchange!r},"
-            f" key {method.routing_key!r}",
-        )
-
-    def _on_confirm(self, frame: Any) -> None:
-        ack = isinstance(frame.method, Basic.Ack)
-        self._in_flight.answered(frame.method.delivery_tag, multiple=frame.method.multiple, ack=ack)
-
-    def _on_closed(self, _source: object, reason: BaseException | str) -> None:
-        text = describe(reason) if isinstance(reason, BaseException) else reason
-        self._give_up(text)
+        if self._wire.gone:
+            raise BrokerUnavailable(f"the connection to {self._address} is gone: {self._wire.gone}")

@@ -7,9 +7,10 @@ from support.topics import TOPICS
 
 from delivery.contract import EVENT_TYPE
 from delivery.dead import dead_topology
-from delivery.lint import Publisher, lint, matches
+from delivery.lint import Publisher, lint
 from delivery.retry import retry_topology
 from delivery.routes import events_exchange, routes_of, topology_of
+from delivery.routing import matches
 from delivery.topology import Binding, Exchange, Queue, Topology
 
 

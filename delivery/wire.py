@@ -1,0 +1,111 @@
+"""Open a connection with one channel in confirm mode, and run its I/O loop in this thread."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pika import BasicProperties, SelectConnection
+from pika.adapters.select_connection import IOLoop
+from pika.channel import Channel
+from pika.spec import Basic
+
+from delivery.confirms import InFlight
+from delivery.connection import BrokerSettings, BrokerUnavailable, describe
+from delivery.publisher import Message
+
+__all__ = ["Wire"]
+
+
+class Wire:
+    """What pika's SelectConnection needs around it: callbacks in, and the loop, run on demand.
+
+    ``gone`` says why the connection can't be used any more; empty while it can. Raises
+    BrokerUnavailable if it can't be opened.
+    """
+
+    def __init__(self, settings: BrokerSettings, in_flight: InFlight) -> None:
+        self.gone = ""
+        self._in_flight = in_flight
+        self._channel: Channel | None = None
+        self._confirming = self._closed = False
+        self._loop = IOLoop()
+        self._loop.activate_poller()
+        self._connection = SelectConnection(
+            settings.parameters(),
+            on_open_callback=self._on_open,
+            on_open_error_callback=self._on_closed,
+            on_close_callback=self._on_closed,
+            custom_ioloop=self._loop,
+        )
+        ready = lambda: self._confirming or bool(self.gone)  # noqa: E731
+        self.run_until(ready, settings.connect_timeout * 2)
+        if not self._confirming:
+            reason = self.gone or "no answer in time"
+            self.close()
+            raise BrokerUnavailable(f"no broker at {settings.address}: {reason}")
+
+    def publish(self, message: Message) -> None:
+        """Write *message*, mandatory, to the socket or to pika's buffer."""
+        assert self._channel is not None
+        self._channel.basic_publish(
+            message.exchange, message.routing_key, message.body, message.properties, mandatory=True
+        )
+
+    def run_until(self, done: Callable[[], bool], seconds: float) -> None:
+        """Do the connection's I/O until *done*, or for *seconds*."""
+        end = time.monotonic() + seconds
+        alarm = self._loop.call_later(seconds, lambda: None)  # ends a poll that hears nothing
+        while True:
+            self._loop.poll()
+            self._loop.process_timeouts()
+            if done() or time.monotonic() >= end:
+                break
+        self._loop.remove_timeout(alarm)
+
+    def give_up(self, reason: str) -> None:
+        """Expect no more answers: what is in flight becomes UNKNOWN.
+
+        A confirm that comes late finds nobody: the message is sent again on another connection.
+        """
+        self.gone = self.gone or reason
+        self._in_flight.lost(self.gone)
+
+    def close(self) -> None:
+        """Close the connection and the loop; twice is once."""
+        if self._closed:
+            return
+        self._closed = True
+        if not (self._connection.is_closed or self._connection.is_closing):
+            self._connection.close()
+            self.run_until(lambda: self._connection.is_closed, 1.0)
+        self.give_up("closed here")
+        self._loop.close()
+
+    def _on_open(self, connection: SelectConnection) -> None:
+        connection.channel(on_open_callback=self._on_channel_open)
+
+    def _on_channel_open(self, channel: Channel) -> None:
+        self._channel = channel
+        channel.add_on_close_callback(self._on_closed)
+        channel.add_on_return_callback(self._on_return)
+        channel.confirm_delivery(self._on_confirm, callback=self._on_confirming)
+
+    def _on_confirming(self, _frame: object) -> None:
+        self._confirming = True
+
+    def _on_return(
+        self, _channel: Channel, method: Basic.Return, properties: BasicProperties, _body: bytes
+    ) -> None:
+        where = f"exchange {method.exchange!r}, key {method.routing_key!r}"
+        detail = f"{method.reply_code} {method.reply_text}: {where}"
+        self._in_flight.returned(properties.message_id, detail)
+
+    def _on_confirm(self, frame: Any) -> None:
+        answer = frame.method
+        ack = isinstance(answer, Basic.Ack)
+        self._in_flight.answered(answer.delivery_tag, multiple=answer.multiple, ack=ack)
+
+    def _on_closed(self, _source: object, reason: BaseException | str) -> None:
+        self.give_up(describe(reason) if isinstance(reason, BaseException) else reason)
