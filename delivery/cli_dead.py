@@ -104,10 +104,14 @@ def replay(
     with _desk(context, recipient) as desk:
         keys = desk.choose(ids or [], every=every)
         results = desk.replay(keys, reason=reason, operator=operator(), force=force, seconds=wait)
-    for planned, result in results:
-        typer.echo(f"{planned.message.key}  {result.value}")
+        vanished = keys - {planned.message.key for planned, _ in results}
+        for planned, result in results:
+            typer.echo(f"{planned.message.key}  {result.value}")
+        for key in sorted(vanished):
+            typer.echo(desk.absence(key))
     good = (Result.APPLIED, Result.ALREADY_APPLIED, Result.STALE)
-    raise typer.Exit(0 if all(result in good for _, result in results) else 1)
+    done = not vanished and all(result in good for _, result in results)
+    raise typer.Exit(0 if done else 1)
 
 
 @dead_app.command()

@@ -22,8 +22,8 @@ from delivery.client import read_commands
 from delivery.config import Config
 from delivery.connection import BrokerSettings, connect
 from delivery.ledger import Account
+from delivery.props import Stage
 from delivery.sandbox import broker_down, broker_status, find_broker
-from delivery.scenes import Stage
 from delivery.stores import Stores
 from delivery.tables import ledger_table
 from delivery.terminal import say

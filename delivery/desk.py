@@ -78,33 +78,38 @@ class Desk:
         seconds: float = 15.0,
     ) -> list[tuple[Planned, Result]]:
         """Send the messages again and return what became of each within *seconds*."""
+        if not reason.strip():
+            raise DeliveryError("say why: a replay needs a reason")
         chosen = [each for each in self.plan() if each.message.key in keys]
         unsure = [each.message.key for each in chosen if each.prospect is Prospect.UNSURE]
         if unsure and not force:
             raise DeliveryError(f"{', '.join(unsure)}: {Prospect.UNSURE.value}")
-        for each in chosen:
-            record_replay(
-                self._store,
-                self._route.recipient,
-                each.message.key,
+
+        def record(message: DeadMessage) -> None:
+            recipient = self._route.recipient
+            record_replay(self._store, recipient, message.key, operator=operator, reason=reason)
+
+        with ConfirmedChannel(self._config.named("operator")) as publisher:
+            sent = replay(
+                self._connection,
+                publisher,
+                self._route,
+                [each.message.key for each in chosen],
                 operator=operator,
                 reason=reason,
+                record=record,
             )
-        with ConfirmedChannel(self._config.named("operator")) as publisher:
-            replay(self._connection, publisher, self._route, keys, operator=operator, reason=reason)
-        return results(self._store, self._route, chosen, self.browse, seconds=seconds)
+        keys_sent = {message.key for message in sent}
+        ours = [each for each in chosen if each.message.key in keys_sent]
+        gone = [(each, Result.GONE) for each in chosen if each.message.key not in keys_sent]
+        return results(self._store, self._route, ours, self.browse, seconds=seconds) + gone
 
     def drop(self, keys: Collection[str], *, reason: str, operator: str) -> list[DeadMessage]:
         """Give the messages up: recorded first, deleted second."""
 
         def record(message: DeadMessage) -> None:
-            record_drop(
-                self._store,
-                self._route.recipient,
-                message.key,
-                operator=operator,
-                reason=reason,
-            )
+            recipient = self._route.recipient
+            record_drop(self._store, recipient, message.key, operator=operator, reason=reason)
 
         return drop(self._connection, self._route, keys, record=record)
 

@@ -40,6 +40,7 @@ class Result(enum.Enum):
     ALREADY_APPLIED = "already applied"
     STALE = "stale"
     DEAD_AGAIN = "dead again"
+    GONE = "no longer dead: somebody else took it"
     WAITING = "no result yet: it waits for its recipient, or for a retry"
 
 

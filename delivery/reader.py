@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel
+from pika.exceptions import AMQPError
 
 from delivery.errors import TemporaryError
 from delivery.handling import Delivery
@@ -56,7 +58,8 @@ class Reader:
 
     def wake(self) -> None:
         """End the wait of ``serve_until`` early; safe in any thread."""
-        self._channel.connection.add_callback_threadsafe(lambda: None)
+        with contextlib.suppress(AMQPError):  # lost meanwhile: then nobody waits
+            self._channel.connection.add_callback_threadsafe(lambda: None)
 
     def __len__(self) -> int:
         return len(self._arrived)

@@ -26,8 +26,11 @@ def replay(
     *,
     operator: str,
     reason: str,
+    record: Callable[[DeadMessage], None],
 ) -> list[DeadMessage]:
-    """Send the dead messages named by *keys* to *route*'s queue again, and return them.
+    """Send the dead messages named by *keys* to *route*'s queue again, and return those sent.
+
+    *record* keeps the decision about each, before it is sent.
 
     They go to that queue, not through the exchange: no other recipient has anything to repair. The
     attempts start anew. A crash between copy and ack leaves the message in both places; its receipt
@@ -44,6 +47,7 @@ def replay(
                 REPLAYED_BY: cut(operator, 100),
                 REPLAY_REASON: cut(reason, 500),
             }
+            record(message)
             properties = copy_of(message.delivery, **headers)
             publisher.move(message.delivery.body, properties, to_queue=route.queue)
             reach("replay.copied")

@@ -5,46 +5,50 @@ from __future__ import annotations
 import json
 import signal
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
 from pika import BasicProperties
 
 from delivery.broker import Broker
-from delivery.cast import Actor, Cast, await_that
+from delivery.cast import await_that
 from delivery.client import post
-from delivery.config import Config
 from delivery.connection import connect
 from delivery.desk import Desk
-from delivery.errors import DeliveryError
-from delivery.inbox import Receipt, receipt_of
-from delivery.observe import Waiting, waiting
 from delivery.plan import Result
-from delivery.routes import RECIPIENTS, routes_of
+from delivery.props import (
+    Stage,
+    accepted,
+    await_dead,
+    await_receipt,
+    count,
+    expect,
+    receipt,
+    receiver,
+    retrying,
+    trouble,
+)
+from delivery.routes import RECIPIENTS
 from delivery.stores import PUBLISHER
 
-__all__ = ["Stage", "differences"]
-
-
-@dataclass
-class Stage:
-    """What the scenes share: the settings, the processes, and where the API listens."""
-
-    config: Config
-    cast: Cast
-    url: str = ""
-
-    def tell(self, line: str) -> None:
-        """Show one line to the audience."""
-        print(line, flush=True)  # noqa: T201
+__all__ = [
+    "broker_restarted",
+    "curtain_up",
+    "differences",
+    "exhausted_then_replayed",
+    "incompatible_event",
+    "killed_between_commit_and_ack",
+    "publish",
+    "repeated_request",
+    "transient_failure",
+]
 
 
 def curtain_up(stage: Stage) -> None:
     """Start API, relay, catalog and audit, each a process of its own."""
     api = stage.cast.start("api", ["api", "--port", "0"])
-    others = [stage.cast.start("relay", ["relay"]), *(_receiver(stage, r) for r in RECIPIENTS)]
+    others = [stage.cast.start("relay", ["relay"]), *(receiver(stage, r) for r in RECIPIENTS)]
     stage.url = api.await_event("api.ready").rpartition("url=")[2].strip()
     for actor in others:
         actor.await_event(f"{actor.name}.ready")
@@ -54,20 +58,20 @@ def curtain_up(stage: Stage) -> None:
 
 def publish(stage: Stage, commands: Sequence[dict[str, Any]]) -> None:
     """Publish over HTTP, and wait until both recipients have all of it."""
-    ids = [_accepted(stage, command) for command in commands]
+    ids = [accepted(stage, command) for command in commands]
     for recipient in RECIPIENTS:
         for event_id in ids:
-            _await_receipt(stage, recipient, event_id)
+            await_receipt(stage, recipient, event_id)
     stage.tell(f"published {len(ids)}: each has a receipt from catalog and from audit")
 
 
 def repeated_request(stage: Stage, command: dict[str, Any]) -> None:
     """Send one request twice, as a client does that lost the answer."""
-    before = _count(stage, PUBLISHER, "outbox")
+    before = count(stage, PUBLISHER, "outbox")
     key = uuid.uuid4().hex
     first, second = (post(stage.url, command, key) for _ in range(2))
-    _expect(first[:2] == second[:2] and second[2], f"answered {first}, then {second}")
-    _expect(_count(stage, PUBLISHER, "outbox") == before + 1, "the repetition added a row")
+    expect(first[:2] == second[:2] and second[2], f"answered {first}, then {second}")
+    expect(count(stage, PUBLISHER, "outbox") == before + 1, "the repetition added a row")
     stage.tell("repeated request: the stored answer came again, nothing was added")
 
 
@@ -80,53 +84,53 @@ def incompatible_event(stage: Stage) -> None:
         properties = BasicProperties(message_id=message_id, type=kind, delivery_mode=2)
         connection.channel().basic_publish(stage.config.exchange, kind, body, properties)
     for recipient in RECIPIENTS:
-        _await_dead(stage, recipient)
+        await_dead(stage, recipient)
         with Desk(stage.config, recipient) as desk:
             (found,) = desk.browse()
-            _expect(found.reason == "incompatible" and found.attempts == 1, f"{found}")
+            expect(found.reason == "incompatible" and found.attempts == 1, f"{found}")
             desk.drop([found.key], reason="shown in the demo", operator="demo")
     stage.tell(f"incompatible event ({kind}): dead at the first attempt, for each recipient")
 
 
 def transient_failure(stage: Stage, command: dict[str, Any]) -> None:
     """Let the catalog's database refuse one material until a retry waits, then heal it."""
-    with _trouble(stage, command["material_id"]):
-        event_id = _accepted(stage, command)
-        await_that(lambda: _retrying(stage), "a retry waits")
-    receipt = _await_receipt(stage, "catalog", event_id)
-    _expect(receipt.effect.value in ("applied", "stale"), str(receipt))
-    _expect(_await_receipt(stage, "audit", event_id).duplicates == 0, "audit saw it again")
+    with trouble(stage, command["material_id"]):
+        event_id = accepted(stage, command)
+        await_that(lambda: retrying(stage), "a retry waits")
+    receipt = await_receipt(stage, "catalog", event_id)
+    expect(receipt.effect.value in ("applied", "stale"), str(receipt))
+    expect(await_receipt(stage, "audit", event_id).duplicates == 0, "audit saw it again")
     stage.tell("transient failure: a retry healed it; audit saw the event once")
 
 
 def exhausted_then_replayed(stage: Stage, command: dict[str, Any]) -> None:
     """Let every attempt fail, plan the replay, heal the catalog, and replay."""
-    with _trouble(stage, command["material_id"]):
-        event_id = _accepted(stage, command)
-        _await_dead(stage, "catalog")
-    audit_before = _await_receipt(stage, "audit", event_id)
+    with trouble(stage, command["material_id"]):
+        event_id = accepted(stage, command)
+        await_dead(stage, "catalog")
+    audit_before = await_receipt(stage, "audit", event_id)
     with Desk(stage.config, "catalog") as desk:
         (planned,) = desk.plan()
         attempts, prospect = planned.message.attempts, planned.prospect.value
         stage.tell(f"exhausted: parked after {attempts} attempts; the plan says: {prospect}")
         ((_, result),) = desk.replay([event_id], reason="the index is back", operator="demo")
-        _expect(result is Result.APPLIED, f"the replay ended: {result.value}")
+        expect(result is Result.APPLIED, f"the replay ended: {result.value}")
         again = desk.absence(event_id).rpartition("; ")[2]
-    _expect(_receipt(stage, "audit", event_id) == audit_before, "audit got something new")
+    expect(receipt(stage, "audit", event_id) == audit_before, "audit got something new")
     stage.tell(f"replayed: {result.value}; audit got nothing new; a second replay: {again}")
 
 
 def killed_between_commit_and_ack(stage: Stage, command: dict[str, Any]) -> None:
     """Kill the catalog (SIGKILL) when the effect is committed and the broker does not know."""
     stage.cast.stop("catalog")
-    doomed = _receiver(stage, "catalog", DELIVERY_KILL_AT="consumer.committed")
+    doomed = receiver(stage, "catalog", DELIVERY_KILL_AT="consumer.committed")
     doomed.await_event("catalog.ready")
-    event_id = _accepted(stage, command)
+    event_id = accepted(stage, command)
     await_that(lambda: doomed.process.poll() is not None, "the catalog is killed")
-    _expect(doomed.process.returncode == -signal.SIGKILL, f"exit {doomed.process.returncode}")
-    _receiver(stage, "catalog").await_event("catalog.ready")
+    expect(doomed.process.returncode == -signal.SIGKILL, f"exit {doomed.process.returncode}")
+    receiver(stage, "catalog").await_event("catalog.ready")
     await_that(
-        lambda: _await_receipt(stage, "catalog", event_id).duplicates == 1, "it is delivered again"
+        lambda: await_receipt(stage, "catalog", event_id).duplicates == 1, "it is delivered again"
     )
     stage.tell("catalog killed between commit and ack: delivered again, recognised, one effect")
 
@@ -141,7 +145,7 @@ def broker_restarted(stage: Stage, broker: Broker) -> None:
     broker.restart()
     for actor in actors:
         actor.await_event(f"{actor.name}.ready", times=ready[actor.name] + 1)
-        _expect(actor.said("connection.lost") > 0, f"{actor.name} did not notice")
+        expect(actor.said("connection.lost") > 0, f"{actor.name} did not notice")
     stage.tell("broker restarted: relay, catalog and audit said so, and came back by themselves")
 
 
@@ -159,69 +163,3 @@ def differences(stage: Stage) -> list[str]:
     if sorted(entries) != sorted(events):
         wrong.append("the audit log does not hold each event exactly once")
     return wrong
-
-
-def _receiver(stage: Stage, recipient: str, **environ: str) -> Actor:
-    return stage.cast.start(recipient, ["receive", recipient], **environ)
-
-
-def _accepted(stage: Stage, command: dict[str, Any]) -> str:
-    status, answer, _ = post(stage.url, command, uuid.uuid4().hex)
-    _expect(status == 202, f"the API answered {status} {answer}")
-    return str(answer["event_id"])
-
-
-@contextmanager
-def _trouble(stage: Stage, material_id: str) -> Iterator[None]:
-    """Make the catalog's own database refuse *material_id*: a real error, from outside."""
-    trigger = (
-        "CREATE TRIGGER trouble BEFORE INSERT ON catalog WHEN NEW.material_id = '{}'"
-        " BEGIN SELECT RAISE(ABORT, 'the search index is not ready'); END"
-    )
-    _execute(stage, "catalog", trigger.format(material_id.replace("'", "''")))
-    try:
-        yield
-    finally:
-        _execute(stage, "catalog", "DROP TRIGGER trouble")
-
-
-def _execute(stage: Stage, participant: str, statement: str) -> None:
-    with closing(stage.config.stores.open(participant)) as store:
-        store.execute(statement)
-
-
-def _count(stage: Stage, participant: str, table: str) -> int:
-    with closing(stage.config.stores.open(participant)) as store:
-        return int(store.execute(f"SELECT count(*) FROM {table}").fetchone()[0])  # noqa: S608
-
-
-def _receipt(stage: Stage, recipient: str, event_id: str) -> Receipt | None:
-    with closing(stage.config.stores.open(recipient)) as store:
-        return receipt_of(store, recipient, event_id)
-
-
-def _await_receipt(stage: Stage, recipient: str, event_id: str) -> Receipt:
-    await_that(lambda: _receipt(stage, recipient, event_id), f"{recipient} has a receipt")
-    found = _receipt(stage, recipient, event_id)
-    assert found is not None
-    return found
-
-
-def _retrying(stage: Stage) -> int:
-    return sum(_places(stage, "catalog").retry)
-
-
-def _await_dead(stage: Stage, recipient: str) -> None:
-    await_that(lambda: _places(stage, recipient).dead == 1, f"{recipient} has a dead message")
-
-
-def _places(stage: Stage, recipient: str) -> Waiting:
-    with connect(stage.config.named("demo")) as connection:
-        routes = routes_of(stage.config.namespace)
-        found = waiting(connection, routes, retries=len(stage.config.retries_ms))
-    return next(place for place in found if place.recipient == recipient)
-
-
-def _expect(condition: bool, otherwise: str) -> None:
-    if not condition:
-        raise DeliveryError(f"the demo did not go as it must: {otherwise}")

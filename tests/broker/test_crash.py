@@ -141,15 +141,21 @@ def test_a_recipient_killed_between_park_and_ack_keeps_the_message(world: World)
     assert world.ready(world.audit.queue) == 0
 
 
-def test_a_message_that_kills_the_process_ends_dead_and_stops_nobody(world: World) -> None:
-    """Three deaths, then reason ``killer``; the messages around it have their effects."""
+@pytest.mark.parametrize("batch", [1, 50])
+def test_a_message_that_kills_the_process_ends_dead_and_stops_nobody(
+    world: World, batch: int
+) -> None:
+    """Three deaths, then reason ``killer``; the messages around it have their effects.
+
+    In a batch, too: what was in it when the process died is redelivered, and then goes alone.
+    """
     world.declare(routes=[world.audit])
     before, killer, after = event("m-1"), event("m-2"), event("m-3")
     world.publish(before, killer, after)
 
     ends = []
     while not ends or ends[-1] == KILLED:
-        ends.append(children.run("consumer", **consumer_of(world, kills=killer.id)))
+        ends.append(children.run("consumer", **consumer_of(world, kills=killer.id, batch=batch)))
         assert len(ends) < 8, "it kills for ever"
 
     assert ends == [KILLED, KILLED, KILLED, 0]

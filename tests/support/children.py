@@ -74,6 +74,7 @@ def consumer(
     kills: str = "",
     fails: str = "",
     slow: float = 0.0,
+    batch: int = 1,
 ) -> None:
     """Consume the audit queue until SIGTERM, or until nothing came for *idle* seconds.
 
@@ -106,6 +107,7 @@ def consumer(
             once(route, apply),
             on_failure=retry_later(copies, route, delays_ms, exhausted=park(copies, route)),
             guard=limit_deaths(3),
+            batch=batch,
             prefetch=10,
             idle=idle,
             stop=stop_on_signals(),

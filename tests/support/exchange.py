@@ -232,12 +232,10 @@ def remove(config: Config) -> None:
 def delivery(
     *arguments: str, environ: dict[str, str] | None = None, seconds: float = 60.0
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``delivery`` with *arguments* to its end; it can be told to die (DELIVERY_KILL_AT)."""
-    environ = environ or environment()
-    module = "support.armed" if "DELIVERY_KILL_AT" in environ else "delivery"
+    """Run ``delivery`` with *arguments* to its end; stdout and stderr are kept apart."""
     return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        env=environ,
+        [sys.executable, "-m", "delivery", *arguments],
+        env=environ or environment(),
         cwd=TESTS,
         capture_output=True,
         text=True,

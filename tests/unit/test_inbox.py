@@ -44,6 +44,17 @@ def test_the_second_copy_has_no_second_effect_and_is_counted(store: sqlite3.Conn
     assert receipt_of(store, "audit", of.id) == Receipt(Effect.APPLIED, 100.0, 2)
 
 
+def test_two_copies_in_one_transaction_have_one_effect(store: sqlite3.Connection) -> None:
+    """A batch may hold a message and its copy: the receipt counts before it is committed."""
+    of = event()
+
+    with transaction(store) as tx:
+        apply = once(AUDIT, audit.append)
+        assert [apply(of, tx), apply(of, tx)] == [Effect.APPLIED, Effect.DUPLICATE]
+
+    assert effects(store, of.id) == 1
+
+
 def test_a_handler_that_fails_leaves_no_receipt(store: sqlite3.Connection) -> None:
     """A receipt without its effect would lose the message at its next delivery."""
     of = event()
