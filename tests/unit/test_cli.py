@@ -23,6 +23,7 @@ from delivery.cli import app
 from delivery.stages import modules, stages_file
 from delivery.stores import Stores
 
+Words = tuple[str, ...]
 ROOT = typer.main.get_command(app)
 NOBODY = "amqp://guest:guest@127.0.0.1:9/%2F"  # discard: nothing listens there
 
