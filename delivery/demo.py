@@ -21,6 +21,7 @@ from delivery.cast import Cast
 from delivery.client import read_commands
 from delivery.config import Config
 from delivery.connection import BrokerSettings, connect
+from delivery.errors import DeliveryError
 from delivery.ledger import Account
 from delivery.props import Stage
 from delivery.sandbox import broker_down, broker_status, find_broker
@@ -39,6 +40,8 @@ def play(environ: Mapping[str, str], state_folder: Path, file: Path) -> bool:
     Raises DeliveryError if a scene does not go as it must.
     """
     commands = read_commands(file)
+    if len(commands) < 6:
+        raise DeliveryError(f"{file} has {len(commands)} publications; the demo needs at least 6")
     begun = time.monotonic()
     previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:

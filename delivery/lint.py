@@ -63,6 +63,10 @@ def _names(topology: Topology) -> Iterator[Problem]:
         seen: set[str] = set()
         for item in items:
             thing = f"{type(item).__name__.lower()} {item.name!r}"
+            if len(item.name.encode()) > 255:
+                yield Problem(thing, "its name is longer than AMQP's 255 bytes", "shorten it")
+            if item.name.startswith("amq."):
+                yield Problem(thing, "the broker keeps names that begin with amq.", "rename it")
             if item.name in seen:
                 yield Problem(thing, "is described twice, differently", "keep one description")
             seen.add(item.name)
@@ -71,12 +75,14 @@ def _names(topology: Topology) -> Iterator[Problem]:
 def _arguments(topology: Topology) -> Iterator[Problem]:
     items: tuple[Exchange | Queue, ...] = topology.exchanges + topology.queues
     for item in items:
+        thing = f"{type(item).__name__.lower()} {item.name!r}"
         for name in item.arguments:
             if name not in KNOWN_ARGUMENTS:
-                thing = f"{type(item).__name__.lower()} {item.name!r}"
-                yield Problem(
-                    thing, f"the broker ignores unknown argument {name!r}", "check its spelling"
-                )
+                what = f"the broker ignores unknown argument {name!r}"
+                yield Problem(thing, what, "check its spelling")
+        ttl = item.arguments.get("x-message-ttl", 0)
+        if not (isinstance(ttl, int) and 0 <= ttl < 2**32):
+            yield Problem(thing, f"x-message-ttl={ttl!r}", "use whole milliseconds below 2**32")
 
 
 def _bindings(topology: Topology) -> Iterator[Problem]:

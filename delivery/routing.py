@@ -17,7 +17,10 @@ def matches(pattern: str, key: str) -> bool:
             return any(match(want[1:], have[i:]) for i in range(len(have) + 1))
         return bool(have) and want[0] in ("*", have[0]) and match(want[1:], have[1:])
 
-    return match(pattern.split("."), key.split("."))
+    def words(text: str) -> list[str]:
+        return text.split(".") if text else []
+
+    return match(words(pattern), words(key))
 
 
 def routed(topology: Topology, exchange: str, key: str) -> bool:

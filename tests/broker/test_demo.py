@@ -9,19 +9,19 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from pika.exceptions import AMQPError
 from support.exchange import environment
 from support.waiting import wait_for
 
 import delivery
 from delivery.broker import Broker, Machine, load
 from delivery.connection import BrokerSettings, connect
+from delivery.container import Container
+from delivery.docker_host import NoDocker
 from delivery.observe import depth
 from delivery.routes import RECIPIENTS
 
@@ -119,15 +119,14 @@ def machine_of(demo: Demo) -> Machine:
 
 
 def assert_removed(machine: Machine, demo: Demo) -> None:
-    """The broker is not stopped but gone: nothing runs, nothing answers, nothing is written down."""
-    assert not machine.running()
-    with pytest.raises((AMQPError, OSError)):
-        connect(BrokerSettings(url=machine.amqp_url, connect_timeout=2)).close()
+    """The broker is not stopped but gone, with its data, and no note of it is left."""
+    if isinstance(machine, Container):
+        with pytest.raises(NoDocker, match="gone"):
+            machine.start()
+    else:
+        assert not machine.running()
+        assert not machine.folder.exists()
     assert load(demo.folder / "state" / "broker.json") is None
-    remove_all = getattr(type(machine), "remove_all", None)
-    if remove_all is not None:
-        with contextlib.suppress(FileNotFoundError):
-            assert [p.name for p in (demo.folder / "state").iterdir()] in ([], ["broker.lock"])
 
 
 def test_the_demo_shows_every_failure_and_adds_up(tmp_path: Path) -> None:
@@ -165,16 +164,13 @@ def test_ctrl_c_in_the_middle_leaves_nothing(tmp_path: Path) -> None:
     assert_removed(machine, demo)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_on_a_given_broker_only_its_own_names_are_removed(
-    broker: Broker, tmp_path: Path, number: signal.Signals
-) -> None:
-    """Stopped half way on somebody's broker: the demo's queues are gone, the broker still there."""
+def test_on_a_given_broker_only_its_own_names_are_removed(broker: Broker, tmp_path: Path) -> None:
+    """SIGTERM half way on somebody's broker: the demo's queues are gone, the broker still there."""
     with playing(tmp_path, DELIVERY_AMQP_URL=broker.amqp_url) as demo:
         wait_for(lambda: demo.said("repeated request"), "the demo is in the middle", 60)
         with connect(BrokerSettings(url=broker.amqp_url)) as connection:
             assert depth(connection, f"{demo.namespace()}.audit") is not None
-        demo.process.send_signal(number)
+        demo.process.send_signal(signal.SIGTERM)
         assert demo.end() not in (0, None)
 
     demo.assert_nothing_is_left()
@@ -201,7 +197,7 @@ def test_a_line_that_the_api_refuses_ends_the_demo(broker: Broker, tmp_path: Pat
     demo.assert_nothing_is_left()
 
 
-@pytest.mark.parametrize("lines", [0, 1, 3, 5])
+@pytest.mark.parametrize("lines", [0, 5])
 def test_a_file_that_is_too_short_is_refused_first(tmp_path: Path, lines: int) -> None:
     """Every scene needs a publication of its own: said before a broker is looked for."""
     file = tmp_path / "few.jsonl"
@@ -228,13 +224,3 @@ def test_the_demo_sees_an_effect_that_happens_twice(broker: Broker, tmp_path: Pa
 
     assert "WRONG: the audit log does not hold each event exactly once" in demo.printed()
     assert "everything adds up" not in demo.printed()
-
-
-def test_the_temporary_files_go_where_the_system_says() -> None:
-    """What the other tests look into is where the demo puts its files: TMPDIR."""
-    probe = [sys.executable, "-c", "import tempfile; print(tempfile.gettempdir())"]
-    folder = tempfile.gettempdir()
-    ended = subprocess.run(
-        probe, env=environment(TMPDIR=folder), capture_output=True, text=True, check=True
-    )
-    assert ended.stdout.strip() == folder
