@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
+from pika.exceptions import AMQPError
 from support.events import event
 from support.proxy import proxied
 from support.recipients import effects, handler, receipts, store_at
@@ -19,6 +20,7 @@ from delivery import audit
 from delivery.connection import connect
 from delivery.consumer import Settlement, consume
 from delivery.contract import Event
+from delivery.errors import TemporaryError
 from delivery.handling import Effect
 from delivery.inbox import once, receipt_of
 from delivery.points import arm
@@ -185,6 +187,34 @@ def test_a_store_that_is_full_settles_nothing(world: World) -> None:
     assert world.dead(world.audit) == []
     with closing(store_at(world.store_path(world.audit))) as store:
         assert effects(store) == 0
+
+
+def test_a_connection_lost_during_a_handler_costs_a_second_delivery_not_a_second_effect(
+    world: World,
+) -> None:
+    """The effect commits, its ack cannot: the redelivery is a DUPLICATE."""
+    world.declare(routes=[world.audit])
+    of = event()
+    world.publish(of)
+    with proxied(world.settings.url) as proxy:
+        through = replace(world, settings=replace(world.settings, url=proxy.url))
+
+        def cut(event_: Event, tx: sqlite3.Connection) -> Effect:
+            proxy.cut()
+            return handler(world.audit)(event_, tx)
+
+        with pytest.raises((AMQPError, TemporaryError)):
+            through.consume(world.audit, cut)
+    wait_for(lambda: world.ready(world.audit.queue) == 1, "the broker has it back")
+
+    world.consume(world.audit, handler(world.audit), until=lambda seen: len(seen.events) == 1)
+
+    with closing(store_at(world.store_path(world.audit))) as store:
+        receipt = receipt_of(store, "audit", of.id)
+        assert effects(store, of.id) == 1
+    assert receipt is not None
+    assert receipt.duplicates == 1
+    assert world.ready(world.audit.queue) == 0
 
 
 def test_a_queue_deleted_while_consuming_is_an_error(world: World) -> None:

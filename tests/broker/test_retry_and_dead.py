@@ -302,13 +302,6 @@ def test_a_dead_message_keeps_what_the_sender_wrote(world: World) -> None:
     assert all(name.startswith("x-delivery-") for name in parked.headers)
 
 
-def test_headers_that_amqp_cannot_carry_are_refused_before_the_socket() -> None:
-    """pika would find out while writing, and leave a half-written frame behind."""
-    for value in (1.5, {1, 2}, object(), {"deep": 1.5}):
-        with pytest.raises(ValueError, match="'bad': AMQP cannot carry"):
-            envelope("id", "type", timestamp=1, headers={"bad": value})
-
-
 @pytest.mark.xfail(strict=True, reason="the copy's header frame exceeds frame_max: 501 for ever")
 def test_a_message_whose_headers_fill_a_frame_can_still_be_parked(world: World) -> None:
     """What park adds must fit: the broker took 131,000 bytes of headers, and takes no more."""
