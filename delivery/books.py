@@ -10,9 +10,10 @@ from pika.adapters.blocking_connection import BlockingConnection
 
 from delivery.config import Config
 from delivery.connection import connect
+from delivery.dead import dead_queue
 from delivery.handling import Effect
 from delivery.ledger import Account, Books, account
-from delivery.observe import Waiting, waiting
+from delivery.observe import Waiting, depth, waiting
 from delivery.routes import routes_of
 from delivery.stores import PUBLISHER
 from delivery.triage import browse
@@ -66,7 +67,10 @@ def _books(
     pending: set[str],
 ) -> Books:
     route = config.route(place.recipient)
-    dead = {message.key for message in browse(connection, route)} if place.dead else set()
+    dead: set[str] = set()
+    if depth(connection, dead_queue(route)) is not None:
+        # Not by its count: while somebody looks at the dead messages, none of them is ready.
+        dead = {message.key for message in browse(connection, route)}
     store = config.stores.open(place.recipient)
     receipts = {
         message_id: Effect(effect)

@@ -128,5 +128,7 @@ def drop(
     """
     with _desk(context, recipient) as desk:
         keys = desk.choose(ids or [], every=every)
-        for message in desk.drop(keys, reason=reason, operator=operator()):
-            typer.echo(f"{message.key}  dropped")
+        dropped = {each.key for each in desk.drop(keys, reason=reason, operator=operator())}
+        for key in sorted(keys):
+            typer.echo(f"{key}  dropped" if key in dropped else desk.absence(key))
+    raise typer.Exit(0 if dropped == keys else 1)

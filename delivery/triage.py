@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from pika.exceptions import ChannelClosedByBroker
 
 from delivery.dead import ERROR, PARKED, REASON, TRACE, dead_queue
+from delivery.errors import TemporaryError
 from delivery.handling import Delivery
 from delivery.retry import attempt_of
 from delivery.routes import Route
 
-__all__ = ["REPLAYS", "DeadMessage", "browse", "held"]
+__all__ = ["REPLAYS", "DeadMessage", "DeskBusy", "browse", "held"]
 
+RESOURCE_LOCKED = 405  # AMQP 0-9-1, reply codes
+PATIENCE = 5.0  # seconds to wait for somebody else to finish looking
 REPLAYS = "x-delivery-replays"  # how often an operator has sent this message again
+
+
+class DeskBusy(TemporaryError):
+    """Somebody else holds the recipient's dead messages."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class DeadMessage:
 def browse(connection: BlockingConnection, route: Route) -> list[DeadMessage]:
     """Return *route*'s dead messages, oldest first.
 
-    They are held for a moment, so somebody else who looks at the same time sees none of them.
+    They are held for a moment; somebody else who looks then waits. Raises DeskBusy if that is long.
     """
     with held(connection, route) as (_, messages):
         return list(messages)
@@ -50,24 +59,53 @@ def held(
 ) -> Iterator[tuple[BlockingChannel, Iterator[DeadMessage]]]:
     """Hold *route*'s dead messages, one by one; what is not acked by the end goes back.
 
-    Gives the channel to ack on and the messages. Raises pika's ChannelClosedByBroker if the dead
-    queue does not exist.
+    Gives the channel to ack on and the messages. Raises DeskBusy if somebody else holds them, and
+    pika's ChannelClosedByBroker if the dead queue does not exist.
     """
-    channel = connection.channel()
-    ready = channel.queue_declare(dead_queue(route), passive=True).method.message_count
+    with _alone(connection, route):
+        channel = connection.channel()
+        ready = channel.queue_declare(dead_queue(route), passive=True).method.message_count
 
-    def messages() -> Iterator[DeadMessage]:
-        for _ in range(ready):  # what dies from now on is for the next look
-            method, properties, body = channel.basic_get(dead_queue(route))
-            if method is None or properties is None:
-                return
-            yield _read(route, method.delivery_tag or 0, properties, body or b"")
+        def messages() -> Iterator[DeadMessage]:
+            for _ in range(ready):  # what dies from now on is for the next look
+                method, properties, body = channel.basic_get(dead_queue(route))
+                if method is None or properties is None:
+                    return
+                yield _read(route, method.delivery_tag or 0, properties, body or b"")
 
+        try:
+            yield channel, messages()
+        finally:
+            if channel.is_open:
+                channel.close()  # the broker puts the unacked back in their old order
+
+
+@contextmanager
+def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
+    """Hold an exclusive queue as a lock: two who look at once would each see only a part.
+
+    The broker deletes it with the connection, so a crash leaves no lock behind.
+    """
+    lock = f"{dead_queue(route)}.desk"
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            connection.channel().queue_declare(lock, exclusive=True)
+            break
+        except ChannelClosedByBroker as refusal:
+            if refusal.reply_code != RESOURCE_LOCKED:
+                raise
+            if time.monotonic() > end:
+                who = f"somebody else is at the dead messages of {route.recipient}"
+                raise DeskBusy(f"{who}; try again when they are done") from refusal
+        connection.sleep(0.1)
     try:
-        yield channel, messages()
+        yield
     finally:
-        if channel.is_open:
-            channel.close()  # the broker puts the unacked back in their old order
+        if connection.is_open:
+            channel = connection.channel()
+            channel.queue_delete(lock)
+            channel.close()
 
 
 def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> DeadMessage:
