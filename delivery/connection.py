@@ -10,6 +10,7 @@ import pika
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPConnectionError
 
+from delivery.any_time import read_any_time
 from delivery.errors import DeliveryError, TemporaryError
 
 __all__ = ["BrokerSettings", "BrokerUnavailable", "connect", "describe"]
@@ -76,6 +77,7 @@ def connect(settings: BrokerSettings) -> BlockingConnection:
     One connection serves one thread and one direction: a publisher that an alarm blocks must not
     hold up acks.
     """
+    read_any_time()
     try:
         return BlockingConnection(settings.parameters())
     except (AMQPConnectionError, socket.gaierror) as error:

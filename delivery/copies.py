@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import decimal
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from copy import copy
 from datetime import datetime
 from typing import Any
@@ -20,6 +20,9 @@ LEFT_BEHIND = {
     *("x-death", "x-first-death-exchange", "x-first-death-queue", "x-first-death-reason"),
     *("x-last-death-exchange", "x-last-death-queue", "x-last-death-reason", "CC", "BCC"),
 }
+# Bytes for all properties of a copy: they travel in one frame (131,072 bytes), never split.
+ROOM = 128_000
+LEFT_OUT = "x-delivery-left-out"
 TEXT_LIMIT = 1_000  # characters of any one text that we add to a header
 
 
@@ -41,6 +44,7 @@ def copy_of(delivery: Delivery, **headers: object) -> BasicProperties:
     }
     kept.update({name.replace("_", "-"): value for name, value in headers.items()})
     properties.headers = {name: value for name, value in kept.items() if value is not None}
+    _fit(properties, ours={name.replace("_", "-") for name in headers})
     return properties
 
 
@@ -53,7 +57,7 @@ def cut(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 def _carried(value: object) -> object:
-    """Return *value* as pika can write it: pika reads float headers but writes none."""
+    """Return *value* as pika can write it; it does not write all that it reads."""
     if isinstance(value, Mapping):
         return {name: _carried(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -61,3 +65,20 @@ def _carried(value: object) -> object:
     if isinstance(value, str | bytes | bool | int | datetime | decimal.Decimal):
         return value
     return str(value)
+
+
+def _fit(properties: BasicProperties, *, ours: Set[str]) -> None:
+    """Leave out the sender's longest headers until the rest has room, and name them.
+
+    Our own notes come on top of headers that may have filled the frame already: without room the
+    copy could never be confirmed, and the message would block its queue for ever.
+    """
+    headers: dict[str, Any] = dict(properties.headers or {})
+    left_out: list[str] = []
+    while sum(map(len, properties.encode())) > ROOM and (theirs := headers.keys() - ours):
+        longest = max(theirs, key=lambda name: len(str(headers[name])))
+        del headers[longest]
+        left_out.append(longest)
+        headers[LEFT_OUT] = cut(", ".join(left_out))
+        ours = ours | {LEFT_OUT}
+        properties.headers = headers

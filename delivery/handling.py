@@ -30,8 +30,9 @@ class Delivery:
 
     @property
     def message_id(self) -> str:
-        """The message's id for people and logs; empty if the sender gave none."""
-        return self.properties.message_id or ""
+        """The message's id; empty if the sender gave none, with escapes if it is not UTF-8."""
+        given: str | bytes = self.properties.message_id or ""  # pika hands over what it can't read
+        return given.decode("utf-8", "backslashreplace") if isinstance(given, bytes) else given
 
 
 class Effect(enum.Enum):

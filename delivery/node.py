@@ -99,6 +99,8 @@ class Node:
         """Remove whatever node a folder holds, even one that nobody remembers."""
         _end(folder / "server.pid")
         _end(folder / "epmd.pid")
+        for unnoted in Process.with_home(folder.absolute()):
+            unnoted.kill()  # whoever started it was killed before it could write its note
         shutil.rmtree(folder, ignore_errors=True)
 
 

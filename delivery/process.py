@@ -35,6 +35,17 @@ class Process:
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
+    @staticmethod
+    def with_home(home: Path) -> list[Process]:
+        """Return what runs with *home* as its HOME, noted or not; empty where there is no /proc."""
+        found = []
+        for environ in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # ended meanwhile, or somebody else's
+                if f"HOME={home}".encode() in environ.read_bytes().split(b"\0"):
+                    pid = int(environ.parent.name)
+                    found.append(Process(pid, _look(pid)[1]))
+        return found
+
     def alive(self) -> bool:
         """Say whether it runs; a zombie does not."""
         state, born = _look(self.pid)

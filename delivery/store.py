@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,19 +54,14 @@ def open_store(path: str | Path, *schemas: Schema) -> sqlite3.Connection:
         store = sqlite3.connect(
             path, isolation_level=None, timeout=BUSY_TIMEOUT, check_same_thread=False
         )
-        _use_wal(store)
-        store.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
-    try:
-        with transaction(store) as tx:
-            tx.execute(
-                "CREATE TABLE IF NOT EXISTS schema_version"
-                " (name TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT, WITHOUT ROWID"
-            )
-            for schema in schemas:
-                _install(tx, schema, path)
-    except BaseException:
-        store.close()
-        raise
+        try:
+            _use_wal(store)
+            store.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
+            if not _has_all(store, schemas):  # a reader of a busy file need not wait for its writer
+                _install_all(store, schemas, path)
+        except BaseException:
+            store.close()
+            raise
     return store
 
 
@@ -122,6 +117,23 @@ def _use_wal(store: sqlite3.Connection) -> None:
             time.sleep(0.02)
         else:
             return
+
+
+def _has_all(store: sqlite3.Connection, schemas: Sequence[Schema]) -> bool:
+    if not store.execute("SELECT 1 FROM sqlite_schema WHERE name = 'schema_version'").fetchone():
+        return False
+    known = dict(store.execute("SELECT name, version FROM schema_version").fetchall())
+    return all(known.get(schema.name) == schema.version for schema in schemas)
+
+
+def _install_all(store: sqlite3.Connection, schemas: Sequence[Schema], path: str | Path) -> None:
+    with transaction(store) as tx:
+        tx.execute(
+            "CREATE TABLE IF NOT EXISTS schema_version"
+            " (name TEXT PRIMARY KEY, version INTEGER NOT NULL) STRICT, WITHOUT ROWID"
+        )
+        for schema in schemas:
+            _install(tx, schema, path)
 
 
 def _install(tx: sqlite3.Connection, schema: Schema, path: str | Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 import threading
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.events import event
@@ -27,6 +29,7 @@ from delivery.inbox import prune
 from delivery.plan import Prospect, Result
 from delivery.reconcile import missing
 from delivery.stores import PUBLISHER
+from delivery.triage import DeskBusy, held
 
 
 @pytest.fixture
@@ -220,6 +223,46 @@ def test_two_operators_at_once_replay_each_message_once(exchange: Exchange) -> N
     assert exchange.place("catalog").dead == 0
 
 
+def test_one_operator_at_a_time(exchange: Exchange) -> None:
+    """Somebody else holds the dead messages: that is said; it is neither "none" nor a success."""
+    exchange.start("relay", "catalog", "audit")
+    event_id = kill_one(exchange)
+    route = exchange.config.route("catalog")
+    with (
+        exchange.desk("catalog") as desk,
+        connect(exchange.config.broker) as other,
+        held(other, route) as (_, messages),
+    ):
+        assert [message.key for message in messages] == [event_id]
+        with pytest.raises(DeskBusy, match="catalog"):
+            desk.replay({event_id}, reason="r", operator="o", seconds=1)
+    assert exchange.place("catalog").dead == 1
+    assert exchange.select("catalog", "SELECT count(*) FROM decision") == [0]
+
+
+def test_a_message_that_another_operator_takes_after_the_plan_is_gone(exchange: Exchange) -> None:
+    """Between plan and replay it went: said so at once, and no decision is recorded for it."""
+    exchange.start("relay", "catalog", "audit")
+    event_id = kill_one(exchange)
+
+    class Interrupted(set[str]):
+        """Keys that are looked at after the plan: then another operator comes in."""
+
+        def __contains__(self, key: object) -> bool:
+            if exchange.place("catalog").dead:
+                replay = ("dead", "replay", "catalog", "--all", "--reason", "first")
+                assert exchange.run(*replay, DELIVERY_OPERATOR="paul").returncode == 0
+            return super().__contains__(key)
+
+    with exchange.desk("catalog") as desk:
+        keys = Interrupted({event_id})
+        ((_, result),) = desk.replay(keys, reason="second", operator="rosa", seconds=1)
+
+    assert result is Result.GONE
+    assert exchange.select("catalog", "SELECT operator FROM decision") == ["paul"]
+    assert exchange.receipt("catalog", event_id).duplicates == 0
+
+
 def test_an_incompatible_message_is_listed_shown_and_planned(exchange: Exchange) -> None:
     """Bytes that are no event, without an id: they have a key, a reason, and are not lost."""
     exchange.start("catalog")
@@ -328,6 +371,46 @@ def test_the_management_plugin_tells_what_is_unacked(exchange: Exchange) -> None
         shown = exchange.run("status")
         assert re.search(r"^catalog +0 +1 \(up to 5 s old\)", shown.stdout, re.M), shown.stdout
         assert exchange.accounts(0)["catalog"].unacked == 1
+
+
+@pytest.mark.parametrize("url", ["", "http://127.0.0.1:9", "amqp"], ids=["none", "dead", "no HTTP"])
+def test_without_management_unacked_is_not_visible(exchange: Exchange, url: str) -> None:
+    """Nobody could tell: "not visible" for people, null for machines, and never 0."""
+    if url == "amqp":  # an address where something else answers
+        url = f"http://{exchange.config.broker.address}"
+    shown = exchange.run("status", DELIVERY_MANAGEMENT_URL=url)
+    assert shown.returncode == 0, shown.stderr
+    for recipient in ("catalog", "audit"):
+        assert re.search(rf"^{recipient} +0 +not visible +0 ", shown.stdout, re.M), shown.stdout
+
+    machines = exchange.run("status", "--json", DELIVERY_MANAGEMENT_URL=url)
+    assert [each["unacked"] for each in json.loads(machines.stdout)["recipients"]] == [None, None]
+
+
+def test_what_is_for_machines_can_be_parsed(exchange: Exchange) -> None:
+    """--json of status, ledger, reconcile, dead list, plan and show, on real content."""
+    exchange.start("relay", "catalog", "audit")
+    event_id = kill_one(exchange)
+
+    def parsed(*words: str) -> Any:
+        ended = exchange.run(*words)
+        assert (ended.returncode, ended.stderr) == (0, "")
+        return json.loads(ended.stdout)
+
+    status = parsed("status", "--json")
+    assert status["outbox"]["accepted"] == status["outbox"]["confirmed"] == 1
+    assert [each["dead"] for each in status["recipients"]] == [1, 0]
+    ledger = parsed("ledger", "--json", "--within", "0")
+    assert [(each["dead"], each["difference"]) for each in ledger] == [(1, 0), (0, 0)]
+    found = parsed("reconcile", "audit", "--grace", "0", "--json")
+    assert found == {"recipient": "audit", "missing": [], "sent": False}
+    (listed,) = parsed("dead", "list", "catalog", "--json")
+    assert (listed["id"], listed["reason"], listed["attempts"]) == (event_id, "exhausted", 3)
+    (planned,) = parsed("dead", "plan", "catalog", "--json")
+    assert (planned["id"], planned["prospect"], planned["receipt"]) == (event_id, "effect", None)
+    shown = parsed("dead", "show", "catalog", event_id)
+    assert json.loads(shown["body"])["id"] == event_id
+    assert "the search index is not ready" in shown["traceback"]
 
 
 # -- one relay

@@ -383,4 +383,5 @@ def test_a_lesson_or_folder_that_will_not_do(tmp_path: Path) -> None:
     assert_one_sentence(delivery("stage", "99", str(tmp_path / "new")), "99")
     assert_one_sentence(delivery("stage", "5", str(tmp_path)), str(tmp_path))
     assert_one_sentence(delivery("stage", "5", str(tmp_path / "mine.txt")), "mine.txt")
+    assert_one_sentence(delivery("stage", "5", "/proc/nobody/after"), "/proc/nobody")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]

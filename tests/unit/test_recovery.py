@@ -19,7 +19,10 @@ QUICK = Backoff(first=0.001, most=0.004)
 
 
 class Work:
-    """Runs through *ends*: an error is raised, None returns, a number is seconds of good work."""
+    """Runs through *ends*: an error is raised, None returns, a number is seconds of good work.
+
+    After the last one it returns.
+    """
 
     def __init__(self, *ends: BaseException | float | None) -> None:
         self._ends = list(ends)
@@ -27,7 +30,7 @@ class Work:
 
     def __call__(self) -> None:
         self.runs += 1
-        end = self._ends.pop(0)
+        end = self._ends.pop(0) if self._ends else None
         if isinstance(end, float):
             time.sleep(end)
             raise BrokerUnavailable("lost after a good while")
