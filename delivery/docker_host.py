@@ -9,13 +9,30 @@ from typing import Any
 
 from delivery.errors import DeliveryError
 
-__all__ = ["IMAGE", "NoDocker", "client", "docker_errors", "image_present", "load", "prepare"]
+__all__ = [
+    "IMAGE",
+    "NoDocker",
+    "NoLibrary",
+    "client",
+    "docker_errors",
+    "image_present",
+    "load",
+    "prepare",
+]
 
 IMAGE = "rabbitmq:4.3.6-management"
 
 
 class NoDocker(DeliveryError):
-    """Docker cannot give us a broker here; the message says why."""
+    """Docker cannot give us a broker here; the message says why, *fix* what to do about it."""
+
+    fix = "start Docker"
+
+
+class NoLibrary(NoDocker):
+    """Docker may be there, but not the library through which it is used."""
+
+    fix = "pip install 'delivery[sandbox]'"
 
 
 def load(module: str) -> ModuleType:
@@ -23,9 +40,7 @@ def load(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise NoDocker(
-            "Docker is used through testcontainers: pip install 'delivery[sandbox]'"
-        ) from error
+        raise NoLibrary(f"Docker is used through testcontainers: {NoLibrary.fix}") from error
 
 
 def docker_errors() -> tuple[type[Exception], ...]:

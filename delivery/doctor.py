@@ -45,7 +45,7 @@ def _docker() -> Check:
     try:
         version = client().version()["Version"]
     except NoDocker as reason:
-        return Check("Docker", Verdict.WARN, str(reason), "start Docker")
+        return Check("Docker", Verdict.WARN, str(reason), reason.fix)
     return Check("Docker", Verdict.OK, f"a daemon answers, version {version}")
 
 

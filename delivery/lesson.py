@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import inspect
 import multiprocessing
 import os
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pika
+from pika.exceptions import AMQPError
 
 from delivery.broker import Broker
 from delivery.errors import DeliveryError
@@ -106,8 +108,11 @@ def _play(act: Act, broker: Broker, pace: float, *, step: bool) -> int:
         scene = Scene(broker, f"lesson-{uuid.uuid4().hex[:8]}", Path(folder), pace)
         try:
             act(scene)
-        finally:
-            scene.clean()
+        except BaseException:
+            with contextlib.suppress(AMQPError):  # the first error is the one to tell
+                scene.clean()
+            raise
+        scene.clean()
     return scene.wrong
 
 

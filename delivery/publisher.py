@@ -62,9 +62,12 @@ def properties_of(event: Event, *, correlation_id: str | None = None) -> BasicPr
     )
 
 
-def publish(channel: BlockingChannel, event: Event, *, exchange: str) -> None:
+def publish(
+    channel: BlockingChannel, event: Event, *, exchange: str, correlation_id: str | None = None
+) -> None:
     """Send *event* to *exchange*, routed by its type. That it arrives anywhere is not promised."""
-    channel.basic_publish(exchange, event.type, encode(event), properties_of(event))
+    properties = properties_of(event, correlation_id=correlation_id)
+    channel.basic_publish(exchange, event.type, encode(event), properties)
 
 
 def _checked(headers: Mapping[str, object]) -> dict[str, Any]:
