@@ -12,14 +12,27 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from delivery.errors import DeliveryError
+from delivery.stopping import Stop
 
-__all__ = ["Actor", "Cast", "await_that"]
+__all__ = ["Actor", "Cast", "Interrupted", "await_that"]
 
 
-def await_that(condition: Callable[[], object], what: str, seconds: float = 30.0) -> None:
-    """Return as soon as *condition* holds. Raises DeliveryError after *seconds*."""
+class Interrupted(DeliveryError):
+    """Somebody asked to stop (Ctrl-C, SIGTERM)."""
+
+
+def await_that(
+    condition: Callable[[], object], what: str, *, stop: Stop, seconds: float = 30.0
+) -> None:
+    """Return as soon as *condition* holds. Raises DeliveryError after *seconds*, or on *stop*.
+
+    An interrupt is seen here and not where it arrives: in the middle of pika's work it would leave
+    a connection that can't be closed.
+    """
     end = time.monotonic() + seconds
     while not condition():
+        if stop:
+            raise Interrupted(f"interrupted while waiting: {what}")
         if time.monotonic() > end:
             raise DeliveryError(f"not within {seconds:g} s: {what}")
         time.sleep(0.03)
@@ -29,9 +42,10 @@ class Actor:
     """One process: ``python -m delivery ...``, with its log in a file."""
 
     def __init__(
-        self, name: str, arguments: list[str], environ: Mapping[str, str], log: Path
+        self, name: str, arguments: list[str], environ: Mapping[str, str], log: Path, stop: Stop
     ) -> None:
         self.name = name
+        self._stop = stop
         self._log = log
         self._seen_before = len(self.log())
         with log.open("ab") as file:
@@ -63,7 +77,7 @@ class Actor:
                 raise DeliveryError(f"{self.name} ended with {code}: {last.strip()}")
             return False
 
-        await_that(happened, f"{self.name} says {event}", seconds)
+        await_that(happened, f"{self.name} says {event}", stop=self._stop, seconds=seconds)
         own = self.log()[self._seen_before :]
         return next(iter(re.findall(rf".* {re.escape(event)}.*", own)), "")
 
@@ -79,9 +93,12 @@ class Actor:
 
 
 class Cast:
-    """The actors on stage; they share *arguments* and *environ*."""
+    """The actors on stage; they share *arguments* and *environ*. Waiting for one heeds *stop*."""
 
-    def __init__(self, arguments: list[str], environ: Mapping[str, str], logs: Path) -> None:
+    def __init__(
+        self, arguments: list[str], environ: Mapping[str, str], logs: Path, stop: Stop | None = None
+    ) -> None:
+        self.stop_asked = Stop() if stop is None else stop
         self._arguments = arguments
         self._environ = environ
         self._logs = logs
@@ -91,7 +108,8 @@ class Cast:
     def start(self, name: str, command: list[str], **more: str) -> Actor:
         """Start (again) the actor *name* with *more* environment."""
         environ = {**self._environ, **more}
-        actor = Actor(name, [*self._arguments, *command], environ, self._logs / f"{name}.log")
+        log = self._logs / f"{name}.log"
+        actor = Actor(name, [*self._arguments, *command], environ, log, self.stop_asked)
         self._on_stage[name] = actor
         return actor
 

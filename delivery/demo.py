@@ -11,6 +11,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 
@@ -25,6 +26,7 @@ from delivery.errors import DeliveryError
 from delivery.ledger import Account
 from delivery.props import Stage
 from delivery.sandbox import broker_down, broker_status, find_broker
+from delivery.stopping import Stop, stop_on_signals
 from delivery.stores import Stores
 from delivery.tables import ledger_table
 from delivery.terminal import say
@@ -43,27 +45,32 @@ def play(environ: Mapping[str, str], state_folder: Path, file: Path) -> bool:
     if len(commands) < 6:
         raise DeliveryError(f"{file} has {len(commands)} publications; the demo needs at least 6")
     begun = time.monotonic()
-    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    try:
-        with _broker(environ, state_folder) as broker, _stage(environ, broker) as stage:
+    with _signals_restored():
+        # Until the broker runs, a signal ends the start at once; then the scenes heed a flag.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        with _broker(environ, state_folder) as broker:
             say(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
-            scenes.curtain_up(stage)
-            third = len(commands) // 3
-            scenes.publish(stage, commands[: third - 1])
-            scenes.repeated_request(stage, commands[third - 1])
-            scenes.incompatible_event(stage)
-            scenes.transient_failure(stage, commands[third])
-            scenes.exhausted_then_replayed(stage, commands[third + 1])
-            scenes.publish(stage, commands[third + 2 : 2 * third])
-            scenes.killed_between_commit_and_ack(stage, commands[2 * third])
-            scenes.broker_restarted(stage, broker)
-            scenes.publish(stage, commands[2 * third + 1 :])
-            accounts = settled_accounts(stage.config, seconds=20)
-            balanced = _judge(stage, accounts, len(commands))
-            stage.tell("everything adds up" if balanced else "THIS DOES NOT ADD UP")
-            say(f"{time.monotonic() - begun:.0f} s")
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+            with _stage(environ, broker, stop_on_signals()) as stage:
+                balanced = _play(stage, broker, commands)
+    say(f"{time.monotonic() - begun:.0f} s")
+    return balanced
+
+
+def _play(stage: Stage, broker: Broker, commands: list[dict[str, Any]]) -> bool:
+    third = len(commands) // 3
+    scenes.curtain_up(stage)
+    scenes.publish(stage, commands[: third - 1])
+    scenes.repeated_request(stage, commands[third - 1])
+    scenes.incompatible_event(stage)
+    scenes.transient_failure(stage, commands[third])
+    scenes.exhausted_then_replayed(stage, commands[third + 1])
+    scenes.publish(stage, commands[third + 2 : 2 * third])
+    scenes.killed_between_commit_and_ack(stage, commands[2 * third])
+    scenes.broker_restarted(stage, broker)
+    scenes.publish(stage, commands[2 * third + 1 :])
+    accounts = settled_accounts(stage.config, seconds=20)
+    balanced = _judge(stage, accounts, len(commands))
+    stage.tell("everything adds up" if balanced else "THIS DOES NOT ADD UP")
     return balanced
 
 
@@ -82,6 +89,16 @@ def _judge(stage: Stage, accounts: list[Account], published: int) -> bool:
 
 
 @contextlib.contextmanager
+def _signals_restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
 def _broker(environ: Mapping[str, str], state_folder: Path) -> Iterator[Broker]:
     """Use the broker that runs already; one that we start for the demo is removed with it."""
     ran_before = broker_status(environ, state_folder) is not None
@@ -93,7 +110,7 @@ def _broker(environ: Mapping[str, str], state_folder: Path) -> Iterator[Broker]:
 
 
 @contextlib.contextmanager
-def _stage(environ: Mapping[str, str], broker: Broker) -> Iterator[Stage]:
+def _stage(environ: Mapping[str, str], broker: Broker, stop: Stop) -> Iterator[Stage]:
     """Set up files and names of our own, and take them away afterwards."""
     data = Path(tempfile.mkdtemp(prefix="delivery-demo-"))
     config = Config(
@@ -105,7 +122,8 @@ def _stage(environ: Mapping[str, str], broker: Broker) -> Iterator[Stage]:
     )
     retries = ",".join(map(str, RETRIES_MS))
     options = ["--data", str(data), "--namespace", config.namespace, "--retries", retries]
-    cast = Cast(options, {**environ, "DELIVERY_AMQP_URL": broker.amqp_url}, data / "logs")
+    own = {**environ, "DELIVERY_AMQP_URL": broker.amqp_url}
+    cast = Cast(options, own, data / "logs", stop)
     try:
         with cast.curtain():
             yield Stage(config, cast)

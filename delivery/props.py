@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -40,6 +40,10 @@ class Stage:
     config: Config
     cast: Cast
     url: str = ""
+
+    def await_that(self, condition: Callable[[], object], what: str) -> None:
+        """Wait until *condition* holds. Raises DeliveryError if that takes too long."""
+        await_that(condition, what, stop=self.cast.stop_asked)
 
     def tell(self, line: str) -> None:
         """Show one line to the audience."""
@@ -92,7 +96,7 @@ def receipt(stage: Stage, recipient: str, event_id: str) -> Receipt | None:
 
 def await_receipt(stage: Stage, recipient: str, event_id: str) -> Receipt:
     """Wait for the recipient's receipt, and return it."""
-    await_that(lambda: receipt(stage, recipient, event_id), f"{recipient} has a receipt")
+    stage.await_that(lambda: receipt(stage, recipient, event_id), f"{recipient} has a receipt")
     found = receipt(stage, recipient, event_id)
     assert found is not None
     return found
@@ -105,7 +109,7 @@ def retrying(stage: Stage) -> int:
 
 def await_dead(stage: Stage, recipient: str) -> None:
     """Wait until the recipient has one dead message."""
-    await_that(lambda: places(stage, recipient).dead == 1, f"{recipient} has a dead message")
+    stage.await_that(lambda: places(stage, recipient).dead == 1, f"{recipient} has a dead message")
 
 
 def places(stage: Stage, recipient: str) -> Waiting:

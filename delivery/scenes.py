@@ -12,7 +12,6 @@ from typing import Any
 from pika import BasicProperties
 
 from delivery.broker import Broker
-from delivery.cast import await_that
 from delivery.client import post
 from delivery.connection import connect
 from delivery.desk import Desk
@@ -96,7 +95,7 @@ def transient_failure(stage: Stage, command: dict[str, Any]) -> None:
     """Let the catalog's database refuse one material until a retry waits, then heal it."""
     with trouble(stage, command["material_id"]):
         event_id = accepted(stage, command)
-        await_that(lambda: retrying(stage), "a retry waits")
+        stage.await_that(lambda: retrying(stage), "a retry waits")
     receipt = await_receipt(stage, "catalog", event_id)
     expect(receipt.effect.value in ("applied", "stale"), str(receipt))
     expect(await_receipt(stage, "audit", event_id).duplicates == 0, "audit saw it again")
@@ -126,10 +125,10 @@ def killed_between_commit_and_ack(stage: Stage, command: dict[str, Any]) -> None
     doomed = receiver(stage, "catalog", DELIVERY_KILL_AT="consumer.committed")
     doomed.await_event("catalog.ready")
     event_id = accepted(stage, command)
-    await_that(lambda: doomed.process.poll() is not None, "the catalog is killed")
+    stage.await_that(lambda: doomed.process.poll() is not None, "the catalog is killed")
     expect(doomed.process.returncode == -signal.SIGKILL, f"exit {doomed.process.returncode}")
     receiver(stage, "catalog").await_event("catalog.ready")
-    await_that(
+    stage.await_that(
         lambda: await_receipt(stage, "catalog", event_id).duplicates == 1, "it is delivered again"
     )
     stage.tell("catalog killed between commit and ack: delivered again, recognised, one effect")

@@ -89,8 +89,9 @@ def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
     lock = f"{dead_queue(route)}.desk"
     end = time.monotonic() + PATIENCE
     while True:
+        channel = connection.channel()
         try:
-            connection.channel().queue_declare(lock, exclusive=True)
+            channel.queue_declare(lock, exclusive=True)
             break
         except ChannelClosedByBroker as refusal:
             if refusal.reply_code != RESOURCE_LOCKED:
@@ -102,8 +103,7 @@ def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
     try:
         yield
     finally:
-        if connection.is_open:
-            channel = connection.channel()
+        if channel.is_open:
             channel.queue_delete(lock)
             channel.close()
 
