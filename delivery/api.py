@@ -17,7 +17,7 @@ from delivery.doorkeeper import Doorkeeper
 from delivery.materials import accept
 from delivery.metrics import OutboxCollector
 from delivery.problems import install_problems
-from delivery.store import transaction
+from delivery.store import StoreUnavailable, file_of, transaction
 from delivery.tracing import Trace, outbox_summary
 
 __all__ = ["create_app"]
@@ -47,7 +47,10 @@ def create_app(
     def store() -> sqlite3.Connection:
         if not hasattr(opened, "store"):
             opened.store = open_publisher()
+            opened.file = file_of(opened.store)
         found: sqlite3.Connection = opened.store
+        if file_of(found) != opened.file:
+            raise StoreUnavailable("the store's file was removed or replaced: restart the API")
         return found
 
     registry = CollectorRegistry()
@@ -84,8 +87,8 @@ def create_app(
         return outbox_summary(store())
 
     @app.get("/healthz")
-    def healthz() -> dict[str, str]:
-        """Say that the process answers."""
+    async def healthz() -> dict[str, str]:
+        """Say that the process answers; needs no thread, so a blocked store can't delay it."""
         return {"status": "alive"}
 
     @app.get("/readyz")

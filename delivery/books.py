@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pika.adapters.blocking_connection import BlockingConnection
 
@@ -12,11 +12,12 @@ from delivery.config import Config
 from delivery.connection import connect
 from delivery.dead import dead_queue
 from delivery.handling import Effect
+from delivery.inbox import pruned_before
 from delivery.ledger import Account, Books, account
 from delivery.observe import Waiting, depth, waiting
 from delivery.routes import routes_of
 from delivery.stores import PUBLISHER
-from delivery.triage import browse
+from delivery.triage import DeadMessage, browse
 
 __all__ = ["accounts", "settled_accounts"]
 
@@ -28,7 +29,7 @@ def accounts(config: Config, connection: BlockingConnection) -> list[Account]:
     twice rather than never, and counted once.
     """
     publisher = config.stores.open(PUBLISHER)
-    accepted = _ids(publisher, "SELECT event_id FROM outbox")
+    accepted = dict(publisher.execute("SELECT event_id, accepted_at FROM outbox").fetchall())
     pending = _ids(publisher, "SELECT event_id FROM outbox WHERE confirmed_at IS NULL")
     publisher.close()
     places = waiting(
@@ -49,7 +50,7 @@ def settled_accounts(config: Config, *, seconds: float) -> list[Account]:
     with connect(config.named("ledger")) as connection:
         while True:
             found = accounts(config, connection)
-            if all(_at_rest(each) for each in found) or time.monotonic() > end:
+            if all(_at_rest(each) for each in found) or not time.monotonic() < end:
                 return found
             connection.sleep(0.2)
 
@@ -63,14 +64,14 @@ def _books(
     config: Config,
     connection: BlockingConnection,
     place: Waiting,
-    accepted: set[str],
+    accepted: Mapping[str, float],
     pending: set[str],
 ) -> Books:
     route = config.route(place.recipient)
-    dead: set[str] = set()
+    dead: list[DeadMessage] = []
     if depth(connection, dead_queue(route)) is not None:
         # Not by its count: while somebody looks at the dead messages, none of them is ready.
-        dead = {message.key for message in browse(connection, route)}
+        dead = browse(connection, route)
     store = config.stores.open(place.recipient)
     receipts = {
         message_id: Effect(effect)
@@ -78,15 +79,18 @@ def _books(
             "SELECT message_id, effect FROM receipt WHERE recipient = ?", (place.recipient,)
         )
     }
+    pruned = pruned_before(store, place.recipient)
     store.close()
     return Books(
         recipient=place.recipient,
-        accepted=accepted,
+        accepted=accepted.keys(),
+        forgettable={event for event, at in accepted.items() if at < pruned},
         pending=pending,
         receipts=receipts,
-        dead=dead,
-        ready=place.ready,
-        retry=sum(place.retry),
+        dead={message.key for message in dead if message.is_event},
+        dead_bytes=sum(not message.is_event for message in dead),
+        ready=place.ready or 0,
+        retry=sum(count or 0 for count in place.retry),
         unacked=place.unacked,
     )
 

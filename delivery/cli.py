@@ -96,6 +96,9 @@ def main() -> None:
 
 def _known_errors() -> tuple[type[Exception], ...]:
     # Asked only when something was raised: help must not wait for pika.
+    import sqlite3
+
     from pika.exceptions import AMQPError
 
-    return (DeliveryError, AMQPError, OSError)  # an OSError names its file or its address
+    # An OSError names its file or its address.
+    return (DeliveryError, AMQPError, OSError, sqlite3.Error)

@@ -77,6 +77,8 @@ def ledger(
                 if ids:
                     shown = ", ".join(ids[:10]) + (" ..." if len(ids) > 10 else "")
                     typer.echo(f"{each.recipient}: {name}: {shown}")
+            if each.missing:
+                typer.echo(f"to find and heal: delivery reconcile {each.recipient}")
             if each.foreign_dead:
                 typer.echo(f"{each.recipient}: {each.foreign_dead} dead that nobody accepted here")
     raise typer.Exit(0 if all(each.balanced for each in accounts) else 1)
@@ -93,7 +95,8 @@ def reconcile(
 ) -> None:
     """Find accepted events that a recipient never settled, and (--apply) send them to it again.
 
-    Safe at any time: what did arrive is recognised by its receipt.
+    Safe at any time: what did arrive is recognised by its receipt. Events from before the last
+    pruning of receipts are left out.
 
     Example: delivery reconcile catalog
     """
@@ -106,7 +109,7 @@ def reconcile(
     config = terminal.config()
     route = config.route(recipient)
     with Desk(config, recipient) as desk:
-        dead = {message.key for message in desk.browse()}
+        dead = {message.key for message in desk.browse() if message.is_event}
     feed, inbox = config.stores.open(PUBLISHER), config.stores.open(recipient)
     found = missing(feed, inbox, route, dead=dead, grace=grace)
     if apply and found:
@@ -118,6 +121,7 @@ def reconcile(
         return
     for event_id in ids:
         typer.echo(event_id)
+    say(f"events confirmed less than {grace:g} s ago were left alone (--grace)")
     done = "sent again" if apply else "to send again (plan only: add --apply)"
     say(f"{recipient}: {len(ids)} {done}")
 

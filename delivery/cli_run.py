@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,7 +11,7 @@ from delivery.terminal import Terminal, say
 
 __all__ = ["api", "publish", "receive", "relay"]
 
-LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
+LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option()]
 
 
 def api(
@@ -46,9 +46,9 @@ def relay(
     from delivery.stopping import stop_on_signals
 
     terminal: Terminal = context.obj
-    stop = stop_on_signals()
     log_to_stderr(log_level)
-    run_relay(terminal.config(start_broker=True), stop, batch=batch)
+    config = terminal.config(start_broker=True)
+    run_relay(config, stop_on_signals(), batch=batch)
 
 
 def receive(
@@ -69,10 +69,9 @@ def receive(
 
     terminal: Terminal = context.obj
     check_recipient(recipient)  # before a broker is looked for, or even started
-    stop = stop_on_signals()
     log_to_stderr(log_level)
     config = terminal.config(start_broker=True)
-    run_receiver(config, recipient, stop, batch=batch, prefetch=prefetch)
+    run_receiver(config, recipient, stop_on_signals(), batch=batch, prefetch=prefetch)
 
 
 def publish(

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pika
 from pika.adapters.blocking_connection import BlockingConnection
-from pika.exceptions import AMQPConnectionError
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
+from pika.exceptions import AMQPError
 
-from delivery.any_time import read_any_time
+from delivery.any_headers import read_any_headers
 from delivery.errors import DeliveryError, TemporaryError
 
 __all__ = ["BrokerSettings", "BrokerUnavailable", "connect", "describe"]
+
+
+# What pika raises when it can't connect. Not all of it is an AMQPError: a name that does not
+# resolve and a failed TLS handshake are OSErrors, a handshake that nobody finishes is neither.
+CONNECT_ERRORS = (AMQPError, AMQPConnectorException, OSError)
 
 
 class BrokerUnavailable(TemporaryError):
@@ -77,11 +82,10 @@ def connect(settings: BrokerSettings) -> BlockingConnection:
     One connection serves one thread and one direction: a publisher that an alarm blocks must not
     hold up acks.
     """
-    read_any_time()
+    read_any_headers()
     try:
         return BlockingConnection(settings.parameters())
-    except (AMQPConnectionError, socket.gaierror) as error:
-        # A host name that does not resolve is not an AMQPError in pika.
+    except CONNECT_ERRORS as error:
         raise BrokerUnavailable(f"no broker at {settings.address}: {describe(error)}") from error
 
 

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 
 from pika.adapters.blocking_connection import BlockingChannel
 
+from delivery.connection import describe
 from delivery.errors import PermanentError
 from delivery.handling import Delivery, Failed, Handled, Handler, apply_batch
 from delivery.points import reach
@@ -114,9 +115,10 @@ def _settle_one(
 
 
 def _fields(result: Handled | Failed) -> dict[str, object]:
-    outcome = result.effect.value if isinstance(result, Handled) else "failed"
-    return {
+    fields: dict[str, object] = {
         "queue": result.delivery.queue,
         "message_id": result.delivery.message_id,
-        "effect": outcome,
     }
+    if isinstance(result, Handled):
+        return fields | {"effect": result.effect.value}
+    return fields | {"effect": "failed", "error": describe(result.error)[:500]}

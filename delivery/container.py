@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from delivery.docker_host import IMAGE, NoDocker, client, docker_errors, load
+from delivery.docker_host import (
+    IMAGE,
+    ContainerGone,
+    NoDocker,
+    client,
+    docker_errors,
+    load,
+)
 from delivery.errors import DeliveryError
 from delivery.process import free_ports
 
@@ -61,10 +68,10 @@ class Container:
         return f"http://{USER}:{PASSWORD}@127.0.0.1:{self.management_port}"
 
     def running(self) -> bool:
-        """Say whether the container runs."""
+        """Say whether the container runs; NoDocker if the daemon can't be asked."""
         try:
             return bool(self._get().status == "running")
-        except NoDocker:
+        except ContainerGone:
             return False
 
     def start(self) -> None:
@@ -91,15 +98,15 @@ class Container:
             container.wait(timeout=30)
 
     def remove(self) -> None:
-        """Remove the container and its data."""
+        """Remove the container and its data; NoDocker if the daemon can't be asked."""
         try:
             container = self._get()
-        except NoDocker:
-            return  # gone already
+        except ContainerGone:
+            return
         container.remove(force=True, v=True)
 
     def _get(self) -> Any:  # the SDK is untyped and loaded late
         try:
             return client().containers.get(self.container_id)
         except load("docker").errors.NotFound as error:
-            raise NoDocker(f"the container {self.container_id[:12]} is gone") from error
+            raise ContainerGone(f"the container {self.container_id[:12]} is gone") from error

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import decimal
+import struct
 from collections.abc import Mapping, Set
 from copy import copy
 from datetime import datetime
 from typing import Any
 
 from pika import BasicProperties, DeliveryMode
+from pika.exceptions import AMQPError
 
 from delivery.handling import Delivery
 
@@ -23,6 +25,7 @@ LEFT_BEHIND = {
 # Bytes for all properties of a copy: they travel in one frame (131,072 bytes), never split.
 ROOM = 128_000
 LEFT_OUT = "x-delivery-left-out"
+DEPTH_LIMIT = 16  # of nested headers
 TEXT_LIMIT = 1_000  # characters of any one text that we add to a header
 
 
@@ -43,7 +46,7 @@ def copy_of(delivery: Delivery, **headers: object) -> BasicProperties:
         if name not in LEFT_BEHIND
     }
     kept.update({name.replace("_", "-"): value for name, value in headers.items()})
-    properties.headers = {name: value for name, value in kept.items() if value is not None}
+    properties.headers = {str(name): value for name, value in kept.items() if value is not None}
     _fit(properties, ours={name.replace("_", "-") for name in headers})
     return properties
 
@@ -56,29 +59,39 @@ def cut(text: str, limit: int = TEXT_LIMIT) -> str:
     return f"{clean[:limit]} ... ({len(clean) - limit} more characters)"
 
 
-def _carried(value: object) -> object:
+def _carried(value: object, depth: int = 0) -> object:
     """Return *value* as pika can write it; it does not write all that it reads."""
+    if depth > DEPTH_LIMIT:
+        return "(nested too deeply)"
     if isinstance(value, Mapping):
-        return {name: _carried(each) for name, each in value.items()}
+        return {str(name): _carried(each, depth + 1) for name, each in value.items()}
     if isinstance(value, list):
-        return [_carried(each) for each in value]
-    if isinstance(value, str | bytes | bool | int | datetime | decimal.Decimal):
+        return [_carried(each, depth + 1) for each in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)  # pika reads a float as a whole number of any size
+    if value is None or isinstance(value, str | bytes | bool | int | datetime | decimal.Decimal):
         return value
     return str(value)
 
 
 def _fit(properties: BasicProperties, *, ours: Set[str]) -> None:
-    """Leave out the sender's longest headers until the rest has room, and name them.
+    """Leave out the sender's longest headers until the rest can be sent, and name them.
 
     Our own notes come on top of headers that may have filled the frame already: without room the
     copy could never be confirmed, and the message would block its queue for ever.
     """
     headers: dict[str, Any] = dict(properties.headers or {})
     left_out: list[str] = []
-    while sum(map(len, properties.encode())) > ROOM and (theirs := headers.keys() - ours):
+    while not _sendable(properties) and (theirs := headers.keys() - ours - {LEFT_OUT}):
         longest = max(theirs, key=lambda name: len(str(headers[name])))
         del headers[longest]
-        left_out.append(longest)
+        left_out.append(str(longest))
         headers[LEFT_OUT] = cut(", ".join(left_out))
-        ours = ours | {LEFT_OUT}
         properties.headers = headers
+
+
+def _sendable(properties: BasicProperties) -> bool:
+    try:
+        return sum(map(len, properties.encode())) <= ROOM
+    except (struct.error, AMQPError, ArithmeticError, ValueError, TypeError, AssertionError):
+        return False  # a header that pika reads, but can't write

@@ -52,15 +52,24 @@ def record_replay(
 
 
 def record_drop(
-    store: sqlite3.Connection, recipient: str, message_id: str, *, operator: str, reason: str
+    store: sqlite3.Connection,
+    recipient: str,
+    message_id: str,
+    *,
+    is_event: bool,
+    operator: str,
+    reason: str,
 ) -> None:
-    """Keep that *operator* gave the message up, with a receipt, so that the ledger still balances.
+    """Keep that *operator* gave the message up; for an event with a receipt, so that books balance.
 
-    A copy that turns up later then counts as a duplicate. A receipt that exists stays as it is.
+    A copy of it that turns up later then counts as a duplicate. A receipt that exists stays as it
+    is. Bytes that are no event get none: the event whose id they claim may still come.
     """
     decision = Decision(time.time(), "drop", recipient, message_id, operator, reason)
     with transaction(store) as tx:
         _insert(tx, decision)
+        if not is_event:
+            return
         tx.execute(
             "INSERT INTO receipt (recipient, message_id, effect, received_at)"
             " VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",

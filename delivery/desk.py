@@ -108,8 +108,14 @@ class Desk:
         """Give the messages up: recorded first, deleted second."""
 
         def record(message: DeadMessage) -> None:
-            recipient = self._route.recipient
-            record_drop(self._store, recipient, message.key, operator=operator, reason=reason)
+            record_drop(
+                self._store,
+                self._route.recipient,
+                message.key,
+                is_event=message.is_event,
+                operator=operator,
+                reason=reason,
+            )
 
         return drop(self._connection, self._route, keys, record=record)
 

@@ -11,6 +11,7 @@ from delivery.errors import DeliveryError
 
 __all__ = [
     "IMAGE",
+    "ContainerGone",
     "NoDocker",
     "NoLibrary",
     "client",
@@ -27,6 +28,10 @@ class NoDocker(DeliveryError):
     """Docker cannot give us a broker here; the message says why, *fix* what to do about it."""
 
     fix = "start Docker"
+
+
+class ContainerGone(NoDocker):
+    """The daemon answers, and has no such container."""
 
 
 class NoLibrary(NoDocker):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
-import time
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -15,7 +15,8 @@ from delivery.problems import problem
 __all__ = ["BODY_LIMIT", "Doorkeeper", "check_loopback", "is_loopback"]
 
 BODY_LIMIT = 1024 * 1024  # bytes
-DRAIN_LIMIT, PATIENCE = 64 * 1024 * 1024, 10.0  # of a body that is too large: bytes, seconds
+DRAIN_LIMIT = 64 * 1024 * 1024  # bytes of a body that is too large
+PATIENCE = 15.0  # seconds for a whole request to arrive
 
 
 def is_loopback(host: str) -> bool:
@@ -55,10 +56,18 @@ class Doorkeeper:
             return
         # Read first, also what will be refused: closing on unread bytes resets the connection, and
         # the client would lose the answer.
-        body, size = await self._read(receive)
-        refusal = self._refusal(scope, size)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                read = await self._read(receive)
+        except TimeoutError:
+            read = b"", 0
+            refusal: tuple[int, str] | None = (408, f"no complete request within {PATIENCE:g} s")
+        else:
+            if read is None:
+                return  # the client left half way: half a request must not be carried out
+            refusal = self._refusal(scope, read[1])
         if refusal is None:
-            await self._app(scope, _replayed(body, receive), send)
+            await self._app(scope, _replayed(read[0], receive), send)
         else:
             status, detail = refusal
             await problem(status, detail, headers={"Connection": "close"})(scope, receive, send)
@@ -76,17 +85,20 @@ class Doorkeeper:
             return 413, f"the body is larger than {self._limit} bytes"
         return None
 
-    async def _read(self, receive: Receive) -> tuple[bytes, int]:
-        """Return the body's first bytes, up to the limit, and how many there were in all."""
+    async def _read(self, receive: Receive) -> tuple[bytes, int] | None:
+        """Return the body's first bytes, up to the limit, and how many there were in all.
+
+        None means that the client left before its end.
+        """
         kept, size = bytearray(), 0
-        end = time.monotonic() + PATIENCE
         while True:
             message = await receive()
+            if message["type"] != "http.request":
+                return None
             part = message.get("body", b"")
             size += len(part)
             kept += part[: max(0, self._limit - len(kept))]
-            too_much = size > self._limit and (size > DRAIN_LIMIT or time.monotonic() > end)
-            if not message.get("more_body", False) or too_much:
+            if not message.get("more_body", False) or size > DRAIN_LIMIT:
                 return bytes(kept), size
 
 

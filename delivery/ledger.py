@@ -22,11 +22,15 @@ class Books:
     ready: int
     retry: int
     unacked: int | None
+    dead_bytes: int = 0  # dead messages that are no event at all
+    forgettable: Collection[str] = ()  # accepted so long ago that their receipts may be pruned
 
 
 @dataclass(frozen=True)
 class Account:
-    """accepted = applied + stale + dropped + dead + pending + retry + unacked + ready + difference.
+    """Where the accepted events are: the counts from ``applied`` to ``difference`` add up.
+
+    ``forgotten`` are events from before the last pruning that have no receipt (any more).
 
     ``copies`` are messages on the broker beyond the events that wait there: second copies of what
     is settled already. While there are any, a loss could hide behind them; at rest (nothing ready,
@@ -38,6 +42,7 @@ class Account:
     applied: int
     stale: int
     dropped: int
+    forgotten: int
     dead: int
     pending: int
     retry: int
@@ -65,7 +70,8 @@ def account(books: Books) -> Account:
     rest = accepted - books.receipts.keys()
     dead = rest & set(books.dead)
     pending = (rest - dead) & set(books.pending)
-    on_broker = rest - dead - pending
+    forgotten = (rest - dead - pending) & set(books.forgettable)
+    on_broker = rest - dead - pending - forgotten
 
     left = len(on_broker)
     retry = min(left, books.retry)
@@ -79,6 +85,7 @@ def account(books: Books) -> Account:
         applied=kinds[Effect.APPLIED] + kinds[Effect.DUPLICATE],
         stale=kinds[Effect.STALE],
         dropped=kinds[Effect.DROPPED],
+        forgotten=len(forgotten),
         dead=len(dead),
         pending=len(pending),
         retry=retry,
@@ -89,7 +96,7 @@ def account(books: Books) -> Account:
         difference=difference,
         missing=tuple(sorted(on_broker)) if difference else (),
         never_accepted=tuple(sorted(_effects(books) - accepted)),
-        foreign_dead=len(set(books.dead) - accepted),
+        foreign_dead=len(set(books.dead) - accepted) + books.dead_bytes,
     )
 
 

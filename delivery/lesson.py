@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 
 import pika
 from pika.exceptions import AMQPError
@@ -97,6 +98,9 @@ def play(broken: Act, fixed: Act, cost: Act | None = None) -> None:
         wrong = sum(_play(act, broker, PACES[options.pace], step=options.step) for act in acts)
     except DeliveryError as error:
         sys.exit(f"error: {error}")
+    except BrokenPipeError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
+        sys.exit(f"error: {error}")
     sys.exit(1 if wrong else 0)
 
 
@@ -117,13 +121,33 @@ def _play(act: Act, broker: Broker, pace: float, *, step: bool) -> int:
 
 
 def _show(act: Act) -> None:
-    """Show the code that is about to run, and wait for a key."""
-    lines, first = inspect.getsourcelines(act)
-    for number, line in enumerate(lines, start=first):
-        mark = ">>" if "# the mistake" in line or "# the cure" in line else "  "
-        print(f"{mark} {number:3} {line}", end="", file=sys.stderr)  # noqa: T201
+    """Show the code that is about to run, its marked helpers first, and wait for a key."""
+    for part in _marked_parts(act):
+        lines, first = inspect.getsourcelines(part)
+        for number, line in enumerate(lines, start=first):
+            mark = ">>" if "# the mistake" in line or "# the cure" in line else "  "
+            print(f"{mark} {number:3} {line}", end="", file=sys.stderr)  # noqa: T201
+        print(file=sys.stderr)  # noqa: T201
     print("-- Enter to run it --", file=sys.stderr, flush=True)  # noqa: T201
     sys.stdin.readline()
+
+
+def _marked_parts(act: Act) -> list[Callable[..., object]]:
+    """Return the script's functions that *act* uses and where its mark stands, then *act*."""
+    mark = {"broken": "# the mistake", "fixed": "# the cure"}.get(act.__name__, "no mark")
+    used = [act]
+    for part in used:  # it grows: what a helper uses is used, too
+        named = _names_in(inspect.unwrap(part).__code__)
+        for name, other in vars(inspect.getmodule(act)).items():
+            ours = inspect.isfunction(other) and other.__module__ == act.__module__
+            if ours and name in named and other not in used:
+                used.append(other)
+    return [*(part for part in used[1:] if mark in inspect.getsource(part)), act]
+
+
+def _names_in(code: CodeType) -> set[str]:
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*map(_names_in, inner))
 
 
 def _parser(description: str, cost: Act | None) -> argparse.ArgumentParser:

@@ -11,14 +11,16 @@ from delivery.topology import Exchange, Queue, Topology
 __all__ = ["Problem", "Publisher", "lint"]
 
 # RabbitMQ 4.3, queue and exchange arguments. The broker takes any other x- argument silently.
-KNOWN_ARGUMENTS = {
+QUEUE_ARGUMENTS = {
     *("x-message-ttl", "x-expires", "x-max-length", "x-max-length-bytes", "x-overflow"),
     *("x-dead-letter-exchange", "x-dead-letter-routing-key", "x-dead-letter-strategy"),
     *("x-max-priority", "x-queue-type", "x-queue-version", "x-queue-mode"),
     *("x-single-active-consumer", "x-delivery-limit", "x-quorum-initial-group-size"),
-    *("x-queue-leader-locator", "x-consumer-timeout", "alternate-exchange"),
+    *("x-queue-leader-locator", "x-consumer-timeout"),
     *("x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max"),
 }
+KNOWN = {Queue: QUEUE_ARGUMENTS, Exchange: {"alternate-exchange"}}
+COUNTS = ("x-message-ttl", "x-max-length", "x-max-length-bytes", "x-expires")
 LIMITS = {"x-message-ttl", "x-max-length", "x-max-length-bytes"}
 
 
@@ -63,6 +65,8 @@ def _names(topology: Topology) -> Iterator[Problem]:
         seen: set[str] = set()
         for item in items:
             thing = f"{type(item).__name__.lower()} {item.name!r}"
+            if not item.name:
+                yield Problem(thing, "has no name: the broker makes one up", "name it")
             if len(item.name.encode()) > 255:
                 yield Problem(thing, "its name is longer than AMQP's 255 bytes", "shorten it")
             if item.name.startswith("amq."):
@@ -77,12 +81,17 @@ def _arguments(topology: Topology) -> Iterator[Problem]:
     for item in items:
         thing = f"{type(item).__name__.lower()} {item.name!r}"
         for name in item.arguments:
-            if name not in KNOWN_ARGUMENTS:
+            if name not in KNOWN[type(item)]:
                 what = f"the broker ignores unknown argument {name!r}"
                 yield Problem(thing, what, "check its spelling")
-        ttl = item.arguments.get("x-message-ttl", 0)
-        if not (isinstance(ttl, int) and 0 <= ttl < 2**32):
-            yield Problem(thing, f"x-message-ttl={ttl!r}", "use whole milliseconds below 2**32")
+        for name in COUNTS:
+            count = item.arguments.get(name, 0)
+            if type(count) is not int or not 0 <= count < 2**32:
+                yield Problem(thing, f"{name}={count!r}", "use a whole number from 0 to 2**32 - 1")
+        if "x-expires" in item.arguments:
+            yield Problem(thing, "x-expires deletes it with its messages", "leave it out")
+        if item.arguments.get("x-queue-type", "") not in ("", getattr(item, "kind", "")):
+            yield Problem(thing, "x-queue-type differs from its kind", "say it once, as kind")
 
 
 def _bindings(topology: Topology) -> Iterator[Problem]:
@@ -123,9 +132,15 @@ def _alternates(topology: Topology) -> Iterator[Problem]:
 def _dead_letters(topology: Topology) -> Iterator[Problem]:
     for queue in topology.queues:
         exchange = queue.arguments.get("x-dead-letter-exchange")
-        if exchange is None:
-            continue
         key = queue.arguments.get("x-dead-letter-routing-key")
+        if exchange is None:
+            if key is not None:
+                what = "a dead-letter routing key without a dead-letter exchange does nothing"
+                yield Problem(f"queue {queue.name!r}", what, "name the exchange")
+            continue
+        if exchange == "" and key == queue.name:
+            what = "what expires there goes to itself, and the broker drops it as a cycle"
+            yield Problem(f"queue {queue.name!r}", what, "name another queue")
         keys = [str(key)] if key is not None else _keys_into(topology, queue)
         for each in keys:
             if not routed(topology, str(exchange), each):

@@ -6,6 +6,8 @@ import logging
 import sys
 import time
 
+from delivery.visible import visible
+
 __all__ = ["LineFormatter", "log_to_stderr"]
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -39,5 +41,5 @@ def log_to_stderr(level: str = "info") -> None:
 
 
 def _shown(value: object) -> str:
-    text = str(value)
+    text = visible(str(value))
     return f'"{text}"' if not text or any(c.isspace() for c in text) else text

@@ -29,13 +29,13 @@ class Depth:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Where one recipient's messages wait. ``unacked`` None means that nobody could tell."""
+    """Where one recipient's messages wait. None: there is no such queue, or nobody could tell."""
 
     recipient: str
-    ready: int
-    consumers: int
-    retry: tuple[int, ...]
-    dead: int
+    ready: int | None
+    consumers: int | None
+    retry: tuple[int | None, ...]
+    dead: int | None
     unacked: int | None
     unacked_age: float  # seconds that ``unacked`` may be old; the other counts are exact
     sampled_at: float  # Unix seconds
@@ -64,21 +64,21 @@ def waiting(
     """Count, for each route, what waits in its queue, its *retries* retry queues and its dead one.
 
     Read in the direction in which messages move, so that one on the way is counted rather twice
-    than never. A queue that does not exist counts 0: nothing can wait in it.
+    than never.
     """
     counted = []
     for route in routes:
-        own = depth(connection, route.queue) or Depth(0, 0)
+        own = depth(connection, route.queue)
         unacked = management.unacked(route.queue) if management else None
         retry = [depth(connection, retry_queue(route, n + 1)) for n in range(retries)]
         dead = depth(connection, dead_queue(route))
         counted.append(
             Waiting(
                 recipient=route.recipient,
-                ready=own.ready,
-                consumers=own.consumers,
-                retry=tuple(each.ready if each else 0 for each in retry),
-                dead=dead.ready if dead else 0,
+                ready=own.ready if own else None,
+                consumers=own.consumers if own else None,
+                retry=tuple(each.ready if each else None for each in retry),
+                dead=dead.ready if dead else None,
                 unacked=unacked,
                 unacked_age=MANAGEMENT_AGE,
                 sampled_at=time.time(),

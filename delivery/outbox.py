@@ -13,7 +13,7 @@ from delivery.codec import encode
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
 from delivery.publisher import Message, envelope
-from delivery.store import Schema, transaction
+from delivery.store import Schema, reading, transaction
 
 __all__ = ["SCHEMA", "Batch", "Outbox", "SqliteOutbox", "add"]
 
@@ -84,14 +84,15 @@ class SqliteOutbox:
     def batch(self, limit: int) -> Iterator[_SqliteBatch]:
         """Read the due messages: never tried first, then by the time of their next attempt."""
         now = self._clock()
-        rows = self._store.execute(
-            # A next attempt that is further away than any pause comes from a clock set back.
-            "SELECT position, event_id, event_type, body, correlation_id, accepted_at, attempts"
-            " FROM outbox WHERE confirmed_at IS NULL"
-            " AND (next_attempt_at <= ? OR next_attempt_at > ?)"
-            " ORDER BY next_attempt_at, position LIMIT ?",
-            (now, now + LONGEST_PAUSE, limit),
-        ).fetchall()
+        with reading():
+            rows = self._store.execute(
+                # A next attempt that is further away than any pause comes from a clock set back.
+                "SELECT position, event_id, event_type, body, correlation_id, accepted_at, attempts"
+                " FROM outbox WHERE confirmed_at IS NULL"
+                " AND (next_attempt_at <= ? OR next_attempt_at > ?)"
+                " ORDER BY next_attempt_at, position LIMIT ?",
+                (now, now + LONGEST_PAUSE, limit),
+            ).fetchall()
         yield _SqliteBatch(self._store, self._exchange, rows, self._clock)
 
 

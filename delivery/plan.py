@@ -75,7 +75,7 @@ def results(
             for each in left:
                 if replays.get(each.message.key, 0) > each.message.replays:
                     found[each.message.key] = Result.DEAD_AGAIN
-        if len(found) == len({each.message.key for each in sent}) or time.monotonic() > end:
+        if len(found) == len({each.message.key for each in sent}) or not time.monotonic() < end:
             return [(each, found.get(each.message.key, Result.WAITING)) for each in sent]
         time.sleep(0.1)
 
@@ -86,7 +86,7 @@ def _planned(
     receipt = receipt_of(store, route.recipient, message.key)
     if receipt:
         prospect = Prospect.DUPLICATE
-    elif message.reason == "incompatible":
+    elif not message.is_event:
         prospect = Prospect.NOT_AN_EVENT
     elif message.sent_at < pruned:
         prospect = Prospect.UNSURE

@@ -104,7 +104,7 @@ def await_receipt(stage: Stage, recipient: str, event_id: str) -> Receipt:
 
 def retrying(stage: Stage) -> int:
     """Count the catalog's messages that wait for a retry."""
-    return sum(places(stage, "catalog").retry)
+    return sum(count or 0 for count in places(stage, "catalog").retry)
 
 
 def await_dead(stage: Stage, recipient: str) -> None:

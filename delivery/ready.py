@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pika
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import (
     AMQPError,
     AuthenticationError,
@@ -84,7 +85,7 @@ def wait_ready(
             return version
         except hopeless as error:
             raise NotReady(f"waiting will not help: {error!r}") from error
-        except (AMQPError, OSError) as error:
+        except (AMQPError, AMQPConnectorException, OSError) as error:
             seen = repr(error)  # a refused port's error has an empty str
         now = time.monotonic()
         if not running():

@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from delivery.inbox import receipt_of
+from delivery.inbox import pruned_before, receipt_of
 from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import envelope
 from delivery.routes import Route
@@ -37,12 +37,13 @@ def missing(
     """Return the events in *feed* (the publisher's store) without receipt in *inbox*, oldest first.
 
     Events confirmed less than *grace* seconds ago are left alone: they may be on their way. So may
-    older ones be, in a retry queue; sending them again is safe because of the receipt.
+    older ones be, in a retry queue; sending them again is safe because of the receipt. So events
+    from before the last pruning are left alone, too: a missing receipt proves nothing about them.
     """
     rows = feed.execute(
         "SELECT event_id, event_type, correlation_id, accepted_at, body FROM outbox"
-        " WHERE confirmed_at < ? ORDER BY position",
-        (time.time() - grace,),
+        " WHERE confirmed_at < ? AND accepted_at >= ? ORDER BY position",
+        (time.time() - grace, pruned_before(inbox, route.recipient)),
     )
     return [
         found

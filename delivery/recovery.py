@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import random
-import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -53,7 +52,7 @@ def keep_connected(
         begun = time.monotonic()
         try:
             work()
-        except (TemporaryError, AMQPError, socket.gaierror) as error:
+        except (TemporaryError, AMQPError) as error:
             if time.monotonic() - begun >= stable_after:
                 failures = 0
             failures += 1

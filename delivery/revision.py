@@ -17,7 +17,7 @@ SCHEMA = Schema(
     1,
     """
 CREATE TABLE latest (
-    material_id TEXT PRIMARY KEY,
+    subject TEXT PRIMARY KEY,
     revision INTEGER NOT NULL,
     digest TEXT NOT NULL
 ) STRICT, WITHOUT ROWID
@@ -42,18 +42,18 @@ def latest_only(handle: Handler) -> Handler:
         data = event.data
         digest = hashlib.sha256(data.model_dump_json().encode()).hexdigest()
         known = tx.execute(
-            "SELECT revision, digest FROM latest WHERE material_id = ?", (data.material_id,)
+            "SELECT revision, digest FROM latest WHERE subject = ?", (event.subject,)
         ).fetchone()
         if known and known[0] == data.revision and known[1] != digest:
             raise RevisionConflict(
-                f"material {data.material_id!r} has revision {data.revision} with other data"
+                f"{event.subject!r} has revision {data.revision} with other data"
             )
         if known and known[0] >= data.revision:
             return Effect.STALE
         tx.execute(
-            "INSERT INTO latest VALUES (?, ?, ?) ON CONFLICT (material_id) DO UPDATE"
+            "INSERT INTO latest VALUES (?, ?, ?) ON CONFLICT (subject) DO UPDATE"
             " SET revision = excluded.revision, digest = excluded.digest",
-            (data.material_id, data.revision, digest),
+            (event.subject, data.revision, digest),
         )
         return handle(event, tx)
 

@@ -40,4 +40,4 @@ def routed(topology: Topology, exchange: str, key: str) -> bool:
 def _takes(kind: str, pattern: str, key: str) -> bool:
     if kind == "topic":
         return matches(pattern, key)
-    return kind == "fanout" or pattern == key
+    return kind in ("fanout", "headers") or pattern == key  # headers: not by the key at all

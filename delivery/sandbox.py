@@ -22,6 +22,7 @@ __all__ = [
     "broker_status",
     "disposable_broker",
     "find_broker",
+    "given_broker",
     "kinds_here",
 ]
 
@@ -49,14 +50,20 @@ def find_broker(
         return start_first(forced, state_folder, say)
 
 
+def given_broker(environ: Mapping[str, str]) -> Broker | None:
+    """Return the broker that DELIVERY_AMQP_URL names, unasked; None if it names none."""
+    if not environ.get(URL):
+        return None
+    return Broker(Kind.GIVEN, environ[URL], environ.get(MANAGEMENT_URL), "unknown")
+
+
 def broker_status(environ: Mapping[str, str], state_folder: Path) -> Broker | None:
     """Return the broker that `find_broker` would take without starting one, None if none.
 
     Its version is "unknown" when it is not ready: dead, starting, or in alarm.
     """
-    if environ.get(URL):
-        given = Broker(Kind.GIVEN, environ[URL], environ.get(MANAGEMENT_URL), "unknown")
-    else:
+    given = given_broker(environ)
+    if given is None:
         machine = load(state_folder / "broker.json")
         if machine is None:
             return None

@@ -9,6 +9,7 @@ import time
 from delivery.audit import append
 from delivery.catalog import upsert
 from delivery.config import Config
+from delivery.confirms import Outcome
 from delivery.connection import connect
 from delivery.consumer import consume
 from delivery.dead import park
@@ -23,6 +24,7 @@ from delivery.retry import retry_later
 from delivery.revision import latest_only
 from delivery.routes import Route
 from delivery.stopping import Stop
+from delivery.store import reading
 from delivery.stores import PUBLISHER
 from delivery.strikes import limit_deaths
 from delivery.topology import declare
@@ -65,14 +67,20 @@ def _relay(config: Config, store: sqlite3.Connection, stop: Stop, batch: int) ->
     outbox = SqliteOutbox(store, config.exchange)
     with ConfirmedChannel(config.named("relay")) as channel:
         log.info("relay.ready", extra={"broker": config.broker.address})
+        limit = 1  # a broker in alarm takes the connection and answers nothing: no batch for it
         while not stop:
-            if not relay_once(outbox, channel, limit=batch):
-                _await_commit(store, channel, stop)
+            seen = _version(store)  # before the look: a commit in between must not be waited for
+            outcomes = relay_once(outbox, channel, limit=limit)
+            if outcomes[Outcome.CONFIRMED]:
+                limit = batch
+            if not outcomes:
+                _await_commit(store, seen, channel, stop)
 
 
-def _await_commit(store: sqlite3.Connection, channel: ConfirmedChannel, stop: Stop) -> None:
+def _await_commit(
+    store: sqlite3.Connection, seen: int, channel: ConfirmedChannel, stop: Stop
+) -> None:
     """Wait, serving the connection, until another process commits or a pause may be over."""
-    seen = _version(store)
     end = time.monotonic() + RECHECK
     while not stop and _version(store) == seen and time.monotonic() < end:
         channel.serve(NAP)
@@ -80,7 +88,8 @@ def _await_commit(store: sqlite3.Connection, channel: ConfirmedChannel, stop: St
 
 def _version(store: sqlite3.Connection) -> int:
     # Changes with every commit of another connection; reads no table (SQLite, PRAGMA data_version).
-    return int(store.execute("PRAGMA data_version").fetchone()[0])
+    with reading():
+        return int(store.execute("PRAGMA data_version").fetchone()[0])
 
 
 def run_receiver(
@@ -89,6 +98,7 @@ def run_receiver(
     """Process *recipient*'s queue until *stop*."""
     route = config.route(recipient)
     store = config.stores.open(recipient)
+    guard = limit_deaths()
 
     def work() -> None:
         prepare(config, recipient)
@@ -103,7 +113,7 @@ def run_receiver(
                 on_failure=retry_later(
                     outbound, route, config.retries_ms, exhausted=park(outbound, route)
                 ),
-                guard=limit_deaths(),
+                guard=guard,
                 batch=batch,
                 prefetch=prefetch,
                 stop=stop,

@@ -44,6 +44,8 @@ def serve(stores: Stores, host: str, port: int, log_level: str = "info") -> None
     shown = f"[{host}]" if ":" in host else host
     log.info("api.ready", extra={"url": f"http://{shown}:{listener.getsockname()[1]}"})
     stop_on_signals()  # uvicorn raises the signal again when it has shut down: no second death
-    config = uvicorn.Config(app, log_config=None, access_log=False, lifespan="off")
+    config = uvicorn.Config(
+        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
+    )
     uvicorn.Server(config).run(sockets=[listener])
     log.info("api.stopped")

@@ -11,7 +11,16 @@ from pathlib import Path
 
 from delivery.errors import DeliveryError, TemporaryError
 
-__all__ = ["Schema", "StoreTooNew", "StoreUnavailable", "open_store", "savepoint", "transaction"]
+__all__ = [
+    "Schema",
+    "StoreTooNew",
+    "StoreUnavailable",
+    "file_of",
+    "open_store",
+    "reading",
+    "savepoint",
+    "transaction",
+]
 
 BUSY_TIMEOUT = 5.0  # seconds that a writer waits for another one
 _UNAVAILABLE = {
@@ -92,6 +101,26 @@ def savepoint(tx: sqlite3.Connection) -> Iterator[None]:
                 tx.execute("RELEASE part")
             raise
         tx.execute("RELEASE part")
+
+
+def file_of(store: sqlite3.Connection) -> tuple[int, int] | None:
+    """Return device and number of the file at the store's path now; None if there is none.
+
+    SQLite goes on writing to a file that was deleted under it: what it "commits" is lost.
+    """
+    path = store.execute("PRAGMA database_list").fetchone()[2]
+    try:
+        found = Path(path).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Read outside a transaction. Raises StoreUnavailable."""
+    with _translated():
+        yield
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from delivery.ledger import Account
 from delivery.observe import Waiting
 from delivery.plan import Planned
 from delivery.triage import DeadMessage
+from delivery.visible import visible
 
 LEDGER_PLACES = (
-    *("accepted", "applied", "stale", "dropped", "dead"),
+    *("accepted", "applied", "stale", "dropped", "forgotten", "dead"),
     *("retry", "unacked", "ready", "pending", "difference"),
 )
 
@@ -32,25 +33,28 @@ __all__ = [
 def dead_table(recipient: str, messages: Sequence[DeadMessage]) -> Table:
     """Return one row a dead message."""
     table = _table(f"dead messages of {recipient}: {len(messages)}")
-    for column in ("id", "reason", "age", "attempts", "replays", "error"):
+    table.add_column("id", no_wrap=True)
+    for column in ("reason", "age", "attempts", "replays", "error"):
         table.add_column(column)
     for each in messages:
-        error = each.error.splitlines()[0] if each.error else ""
-        cells = (each.reason, _age(each), str(each.attempts), str(each.replays), error[:80])
-        table.add_row(each.key, *cells)
+        attempts, replays = str(each.attempts), str(each.replays)
+        cells = (each.key, each.reason, _age(each), attempts, replays, each.error[:80])
+        table.add_row(*map(visible, cells))
     return table
 
 
 def plan_table(recipient: str, planned: Sequence[Planned]) -> Table:
     """Return one row a dead message, with what a replay would do."""
     table = _table(f"replay plan for {recipient}: {len(planned)} dead (nothing was changed)")
-    for column in ("id", "reason", "age", "attempts", "receipt", "a replay"):
+    table.add_column("id", no_wrap=True)
+    for column in ("reason", "age", "attempts", "receipt", "a replay"):
         table.add_column(column)
     for each in planned:
         message, receipt = each.message, each.receipt
         shown = receipt.effect.value if receipt else "none"
-        cells = (message.reason, _age(message), str(message.attempts), shown)
-        table.add_row(message.key, *cells, each.prospect.value)
+        attempts = str(message.attempts)
+        cells = (message.key, message.reason, _age(message), attempts, shown, each.prospect.value)
+        table.add_row(*map(visible, cells))
     return table
 
 
@@ -68,9 +72,9 @@ def status_table(summary: Mapping[str, Any], places: Iterable[Waiting]) -> Table
     for place in places:
         age = f"(up to {place.unacked_age:g} s old)"
         unacked = "not visible" if place.unacked is None else f"{place.unacked} {age}"
-        retry = " + ".join(map(str, place.retry))
-        cells = (str(place.ready), unacked, retry, str(place.dead), str(place.consumers))
-        table.add_row(place.recipient, *cells)
+        retry = " + ".join(map(_counted, place.retry))
+        ready, dead, consumers = map(_counted, (place.ready, place.dead, place.consumers))
+        table.add_row(place.recipient, ready, unacked, retry, dead, consumers)
     return table
 
 
@@ -123,6 +127,10 @@ def plan_fields(planned: Planned) -> dict[str, Any]:
         "receipt": receipt.effect.value if receipt else None,
         "prospect": planned.prospect.name.lower(),
     }
+
+
+def _counted(count: int | None) -> str:
+    return "no queue" if count is None else str(count)
 
 
 def _table(title: str) -> Table:

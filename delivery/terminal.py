@@ -42,13 +42,18 @@ class Terminal:
     def config(self, *, start_broker: bool = False) -> Config:
         """Return the settings of the exchange, with the broker by the order of choice.
 
-        Raises DeliveryError if there is none and *start_broker* does not allow to start one.
+        A given one (DELIVERY_AMQP_URL) is taken as it is, also if it does not answer now: the
+        processes wait for it. Raises DeliveryError if there is none and *start_broker* does not
+        allow to start one.
         """
         from delivery.config import Config, retries_of
         from delivery.connection import BrokerSettings
-        from delivery.sandbox import broker_status, find_broker
+        from delivery.sandbox import broker_status, find_broker, given_broker
 
-        if start_broker:
+        broker = given_broker(self.environ)
+        if broker is not None:
+            pass
+        elif start_broker:
             broker = find_broker(self.environ, self.data, say)
         else:
             found = broker_status(self.environ, self.data)
@@ -76,7 +81,7 @@ def console() -> Console:
     """Return the console for results."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True)
+    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
 
 
 def show_json(value: object) -> None:

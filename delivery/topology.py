@@ -12,7 +12,16 @@ from pika.exceptions import ChannelClosedByBroker
 
 from delivery.errors import DeliveryError
 
-__all__ = ["Binding", "Conflict", "Exchange", "Queue", "Topology", "TopologyConflict", "declare"]
+__all__ = [
+    "Binding",
+    "Conflict",
+    "DeclarationRefused",
+    "Exchange",
+    "Queue",
+    "Topology",
+    "TopologyConflict",
+    "declare",
+]
 
 NOT_FOUND, PRECONDITION_FAILED = 404, 406  # AMQP 0-9-1, reply codes
 
@@ -99,8 +108,15 @@ class TopologyConflict(DeliveryError):
         self.conflicts = tuple(conflicts)
 
 
+class DeclarationRefused(DeliveryError):
+    """The broker does not accept an argument of something new; lint knows the usual mistakes."""
+
+
 def declare(connection: BlockingConnection, topology: Topology) -> None:
     """Declare *topology*, all of it or (after TopologyConflict) nothing; twice changes nothing.
+
+    Raises DeclarationRefused for an impossible argument of something new: what stood before it is
+    declared by then.
 
     What exists is compared first: the broker answers a differing declare with 406 and closes the
     channel, which would leave the rest undeclared.
@@ -111,7 +127,12 @@ def declare(connection: BlockingConnection, topology: Topology) -> None:
         raise TopologyConflict(conflicts)
     channel = connection.channel()
     for item in items:
-        item.declare(channel)
+        try:
+            item.declare(channel)
+        except ChannelClosedByBroker as refusal:
+            if refusal.reply_code != PRECONDITION_FAILED:
+                raise
+            raise DeclarationRefused(f"{_thing(item)}: {refusal.reply_text}") from refusal
     for binding in topology.bindings:
         channel.queue_bind(binding.queue, binding.exchange, binding.key)
     channel.close()
@@ -136,12 +157,16 @@ _REFUSAL = re.compile(r"inequivalent arg '(.+?)' for .*: received (.+) but curre
 
 
 def _read_refusal(item: Exchange | Queue, text: str) -> Conflict:
-    thing = f"{type(item).__name__.lower()} '{item.name}'"
+    thing = _thing(item)
     match = _REFUSAL.search(text)
     if match is None:
         return Conflict(thing, "an argument", "(broker's words)", text)
     argument, want, have = match.groups()
     return Conflict(thing, argument, _value(have), _value(want))
+
+
+def _thing(item: Exchange | Queue) -> str:
+    return f"{type(item).__name__.lower()} '{item.name}'"
 
 
 def _value(text: str) -> str:

@@ -12,9 +12,10 @@ from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 
+from delivery.codec import ContractError
 from delivery.dead import ERROR, PARKED, REASON, TRACE, dead_queue
 from delivery.errors import TemporaryError
-from delivery.handling import Delivery
+from delivery.handling import Delivery, event_of
 from delivery.retry import attempt_of
 from delivery.routes import Route
 
@@ -41,6 +42,7 @@ class DeadMessage:
     parked_at: int
     sent_at: int
     traceback: str
+    is_event: bool  # False: bytes that only claim an event's id, and stand for none
     delivery: Delivery
 
 
@@ -121,8 +123,17 @@ def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> D
         parked_at=_count(headers.get(PARKED)),
         sent_at=_count(properties.timestamp),
         traceback=_text(headers.get(TRACE), ""),
+        is_event=_is_event(delivery),
         delivery=delivery,
     )
+
+
+def _is_event(delivery: Delivery) -> bool:
+    try:
+        event_of(delivery)
+    except ContractError:
+        return False
+    return True
 
 
 def _count(value: object) -> int:

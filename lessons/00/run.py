@@ -24,15 +24,16 @@ from delivery.process import free_ports
 from delivery.ready import probe
 
 logging.getLogger("pika").setLevel(logging.CRITICAL)  # it logs every refusal with a traceback
+LOST = "StreamLostError: ('Transport indicated EOF',)"
 REFUSED = "Login was refused using authentication mechanism PLAIN. For details see the broker"
 LOGIN = f"ConnectionClosedByBroker: (403) 'ACCESS_REFUSED - {REFUSED} logfile.'"
 VHOST = "ConnectionClosedByBroker: (530) 'NOT_ALLOWED - vhost no-such not found'"
-# Behind each door: does anything listen, what the text of pika's error is, the cause in a word.
+# Behind each door: does anything listen, what the text of pika's error is, the cause by its name.
 DOORS = {
-    "nobody listens": (False, "(an empty line)", "ConnectionRefused"),
-    "a web server listens": (True, "StreamLostError: ('Transport indicated EOF',)", "StreamLost"),
-    "guest": (True, LOGIN, "ACCESS_REFUSED"),
-    "no such virtual host": (True, VHOST, "NOT_ALLOWED"),
+    "nobody listens": (False, "(an empty line)", "ConnectionRefusedError"),
+    "a web server listens": (True, LOST, "IncompatibleProtocolError"),
+    "guest": (True, LOGIN, "ProbableAuthenticationError"),
+    "no such virtual host": (True, VHOST, "ProbableAccessDeniedError"),
 }
 FIXES = {"Docker": "start Docker", "broker image": "start Docker", "clock": "synchronise both"}
 
@@ -77,30 +78,33 @@ def broken(scene: Scene) -> None:
         for door, (is_open, words, _) in DOORS.items():
             with socket.socket() as knock:  # the mistake: something listens, but what?
                 at = (urlsplit(urls[door]).hostname or "", urlsplit(urls[door]).port or 5672)
-                scene.fact(f"{door}: port open", knock.connect_ex(at) == 0, is_open)
-            scene.fact(f"{door}: logged", logged(urls[door]), words)
+                scene.fact(f"{door}, port open", knock.connect_ex(at) == 0, is_open)
+            scene.fact(f"{door}, logged", logged(urls[door]), words)
         stranger = logged(urls["guest"].replace("guest:guest", "nobody:knows"))
-        scene.fact("a user that never existed: logged the same as guest", stranger == LOGIN, True)
+        scene.fact("a user that never existed, logged the same as guest", stranger == LOGIN, True)
 
 
 def fixed(scene: Scene) -> None:
-    """The doctor tries to send a message, names the cause, and has one fix for each thing."""
+    """The doctor tries to send a message, and shows the whole error; each lack has a fix."""
     with doors(scene) as (urls, web):
         for door, (_, _, cause) in DOORS.items():
             found = diagnose({"DELIVERY_AMQP_URL": urls[door]}, scene.folder)  # the cure
             check = next(each for each in found if each.name == "DELIVERY_AMQP_URL")
             named = [word for *_, word in DOORS.values() if word in check.seen]
-            scene.fact(f"{door}: {check.verdict}, because of", ", ".join(named), cause)
+            seen = ", ".join([check.verdict, *named])
+            scene.fact(f"{door}, the doctor says", seen, f"fail, {cause}")
         ours = {
             "DELIVERY_AMQP_URL": scene.url,
             "DELIVERY_MANAGEMENT_URL": f"http://127.0.0.1:{web}",
         }
+        # Pretend that Docker does not run: nobody serves this socket.
         with patch.dict(os.environ, DOCKER_HOST=f"unix://{scene.folder}/nobody"):
             checks = {check.name: check for check in diagnose(ours, scene.folder)}
         for name, fix in FIXES.items():
-            scene.fact(f"{name}: {checks[name].verdict}; one fix", checks[name].fix, fix)
+            seen = f"{checks[name].verdict}, {checks[name].fix}"
+            scene.fact(f"{name}, the doctor says", seen, f"warn, {fix}")
         fix = "set DELIVERY_AMQP_PORT to another port for docker compose"
-        scene.fact("a taken port: one fix", port(web, "DELIVERY_AMQP_PORT").fix, fix)
+        scene.fact("a taken port, the fix", port(web, "DELIVERY_AMQP_PORT").fix, fix)
     may = checks["DELIVERY_AMQP_URL"].seen.partition("; ")[2]
     scene.fact("the broker of this lesson", may, "this user may declare, publish, consume")
 

@@ -65,7 +65,7 @@ def entries(scene: Scene) -> int:
 
 
 def receive(scene: Scene, route: Route, handle: Handler) -> None:
-    """Run one recipient until its queue is empty; park what fails."""
+    """Run one recipient until its queue is empty; park what fails, as one should."""
     settings = BrokerSettings(url=scene.url)
     store = open_store(scene.folder / f"{route.recipient}.sqlite3", audit.SCHEMA)
     with connect(settings) as connection, ConfirmedChannel(settings) as copies:
@@ -89,10 +89,10 @@ def broken(scene: Scene) -> None:
         channel.close()  # now the broker has done both
         declare(connection, dead_topology([catalog, other]))
         kept = held_in(connection, catalog.queue) + held_in(connection, dead_queue(catalog))
-        scene.fact("2 messages came, none was done, the broker has", kept, ["event-1"])
+        scene.fact("2 came, none was handled; the broker still has", kept, ["event-1"])
 
         receive(scene, other, audit.append)
-        receive(scene, catalog, sick)
+        receive(scene, catalog, sick)  # parks properly; the next mistake is the operator's
         scene.fact("dead at the catalog", held_in(connection, dead_queue(catalog)), ["event-1"])
         channel = connection.channel()
         method, about, body = channel.basic_get(dead_queue(catalog))
@@ -101,7 +101,7 @@ def broken(scene: Scene) -> None:
         channel.basic_ack(method.delivery_tag or 0)
         channel.close()
         receive(scene, other, audit.append)
-        scene.fact("sent again to all: audit's entries for the one event", entries(scene), 2)
+        scene.fact("sent again to all; audit's entries for the one event", entries(scene), 2)
 
 
 def fixed(scene: Scene) -> None:
@@ -114,28 +114,31 @@ def fixed(scene: Scene) -> None:
             receive(scene, catalog, sick)
         except NotConfirmed as refused:
             answer = refused.answer.outcome.value
-        scene.fact("without a dead queue: the copy is", answer, "returned")
+        scene.fact("without a dead queue, the copy is", answer, "returned")
         kept = held_in(connection, catalog.queue)
-        scene.fact("without a dead queue: the catalog's queue has", kept, ["strange", "event-1"])
+        scene.fact("without a dead queue, the catalog's queue has", kept, ["strange", "event-1"])
 
         declare(connection, dead_topology([catalog, other]))  # the cure
         receive(scene, catalog, sick)
         receive(scene, other, audit.append)
         found = {message.key: message.reason for message in browse(connection, catalog)}
-        scene.fact("with one", found, {"strange": "incompatible", "event-1": "exhausted"})
+        right = {"strange": "incompatible", "event-1": "exhausted"}
+        scene.fact("with a dead queue, parked there", found, right)
 
         plan = [key for key, reason in found.items() if reason == "exhausted"]
-        scene.fact("planned, nothing is sent yet", plan, ["event-1"])
+        scene.fact("planned", plan, ["event-1"])
+        unsent = held_in(connection, catalog.queue)
+        scene.fact("nothing is sent yet, the catalog's queue has", unsent, [])
         written: list[DeadMessage] = []
-        why = {"operator": "the reader", "reason": "the catalog is well again"}
-        with ConfirmedChannel(settings) as copies:
+        why = {"operator": "Ann", "reason": "the catalog is well again"}
+        with ConfirmedChannel(settings) as copies:  # the cure: to the catalog's queue only
             send = partial(replay, connection, copies, catalog, plan, **why, record=written.append)
             scene.fact("sent again", [message.key for message in send()], ["event-1"])
             scene.fact("asked a second time", send(), [])
         scene.fact("decisions written down", [m.key for m in written], ["event-1"])
         scene.fact("the catalog's queue has", held_in(connection, catalog.queue), ["event-1"])
-        scene.fact("audit's queue has", held_in(connection, other.queue), [])
-        scene.fact("audit's entries for the one event", entries(scene), 1)
+        receive(scene, other, audit.append)
+        scene.fact("sent again to one; audit's entries for the one event", entries(scene), 1)
         scene.fact("still dead", [m.key for m in browse(connection, catalog)], ["strange"])
 
 

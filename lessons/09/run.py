@@ -88,13 +88,13 @@ def broken(scene: Scene) -> None:
         (route,) = sent_one(scene, "audit")
         path = scene.folder / f"{name}.sqlite3"
         crashed = scene.child(partial(naive, crash=True), scene.url, route, path, *steps)
-        scene.fact(f"noted {name} the effect, killed in between: exit code", crashed, -9)
+        scene.fact(f"noted {name} the effect, killed in between, exit code", crashed, -9)
         naive(scene.url, route, path, *steps)
-        scene.fact(f"noted {name} the effect: effects of two deliveries", effects(path), left)
+        scene.fact(f"noted {name} the effect, effects of two deliveries", effects(path), left)
     path = scene.folder / "shared.sqlite3"
     for route in sent_one(scene, "catalog", "audit"):
         naive(scene.url, route, path, append, note)
-    scene.fact("noted without the recipient: effects of two recipients", effects(path), 1)
+    scene.fact("one list of ids for two recipients, effects", effects(path), 1)
 
 
 def fixed(scene: Scene) -> None:
@@ -104,14 +104,14 @@ def fixed(scene: Scene) -> None:
     for when, point, done in (("before", "applied", 0), ("after", "committed", 1)):
         work = partial(careful, kill_at=f"consumer.{point}")
         crashed = scene.child(work, scene.url, audit_, path)
-        scene.fact(f"killed {when} the commit: exit code", crashed, -9)
-        scene.fact(f"killed {when} the commit: effects", effects(path), done)
+        scene.fact(f"killed {when} the commit, exit code", crashed, -9)
+        scene.fact(f"killed {when} the commit, effects", effects(path), done)
     careful(scene.url, audit_, path)
     scene.fact("effects of three deliveries", effects(path), 1)
     receipt = receipt_of(open_store(path, *SCHEMAS), "audit", "event-1")
     scene.fact("copies that the receipt counted", receipt and receipt.duplicates, 1)
     careful(scene.url, catalog, path)
-    scene.fact("effects of two recipients", effects(path), 2)
+    scene.fact("receipts that name their recipient, effects of both", effects(path), 2)
 
 
 def cost(scene: Scene) -> None:

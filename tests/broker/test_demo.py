@@ -179,6 +179,7 @@ def test_on_a_given_broker_only_its_own_names_are_removed(broker: Broker, tmp_pa
         assert demo.end() != 0
         demo.assert_nothing_is_left()
 
+    assert "error: interrupted while waiting" in demo.printed()  # between pika's calls, not inside
     with connect(BrokerSettings(url=broker.amqp_url)) as connection:
         for recipient in RECIPIENTS:
             for suffix in ("", ".retry.1", ".retry.2", ".dead"):

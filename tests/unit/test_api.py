@@ -558,7 +558,7 @@ HEADERS = st.fixed_dictionaries(
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     method=st.sampled_from(["POST", "POST", "POST", "GET", "PUT"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,8 +12,9 @@ import pytest
 from pika import BasicProperties
 from support.recipients import store_at
 
+from delivery.errors import TemporaryError
 from delivery.handling import Delivery
-from delivery.store import transaction
+from delivery.store import StoreUnavailable, transaction
 from delivery.strikes import KillerMessage, limit_deaths
 
 
@@ -67,14 +69,42 @@ def test_the_refusal_lifts_the_strikes(store: sqlite3.Connection, path: Path) ->
     assert strikes(store) == []
 
 
-def test_an_end_lifts_the_strike_whatever_the_end_was(store: sqlite3.Connection) -> None:
-    """A handler that raises has ended: retry counts that, not the strikes."""
-    with limit_deaths()(delivery(), store):
+@pytest.mark.parametrize("end", [None, TemporaryError("the store is locked")])
+def test_an_orderly_end_lifts_the_strike(store: sqlite3.Connection, end: Exception | None) -> None:
+    """Handled, failed (retry counts that) or put off: the process lives."""
+    with contextlib.suppress(TemporaryError), limit_deaths()(delivery(), store):
         assert strikes(store) == [("id-1", 2)]
+        if end:
+            raise end
     assert strikes(store) == []
 
-    with pytest.raises(RuntimeError), limit_deaths()(delivery(), store):
-        raise RuntimeError
+
+@pytest.mark.parametrize("end", [SystemExit(3), RuntimeError("nothing catches it")])
+def test_an_end_of_the_process_by_an_error_leaves_the_strike(
+    store: sqlite3.Connection, end: BaseException
+) -> None:
+    """A handler that ends the process is as deadly as a signal, and must be stopped as well."""
+    for begun in (2, 3):
+        with pytest.raises(type(end)), limit_deaths()(delivery(), store):
+            raise end
+        assert strikes(store) == [("id-1", begun)]
+    with pytest.raises(KillerMessage), limit_deaths()(delivery(), store):
+        pytest.fail("begun a fourth time")
+
+
+def test_a_strike_that_this_process_could_not_lift_is_no_death(
+    store: sqlite3.Connection, path: Path
+) -> None:
+    """A store that is locked just then says nothing about the message."""
+    guard = limit_deaths()
+    store.execute("PRAGMA busy_timeout = 1")
+    with closing(store_at(path)) as other:
+        for _ in range(5):
+            with pytest.raises(StoreUnavailable), guard(delivery(), store):
+                other.execute("BEGIN IMMEDIATE")
+            other.execute("ROLLBACK")
+    with guard(delivery(), store):
+        assert strikes(store) == [("id-1", 2)]
     assert strikes(store) == []
 
 
