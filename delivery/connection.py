@@ -64,9 +64,14 @@ class BrokerSettings:
         parameters.heartbeat = self.heartbeat
         parameters.blocked_connection_timeout = self.blocked_timeout
         parameters.socket_timeout = self.connect_timeout
-        parameters.stack_timeout = self.connect_timeout * 2
+        parameters.stack_timeout = self.stack_timeout
         parameters.client_properties = {"connection_name": self.name}
         return parameters
+
+    @property
+    def stack_timeout(self) -> float:
+        """Seconds for the whole way from the first packet to the opened connection."""
+        return self.connect_timeout * 2
 
     @property
     def address(self) -> str:

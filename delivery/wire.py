@@ -40,7 +40,8 @@ class Wire:
             custom_ioloop=self._loop,
         )
         ready = lambda: self._confirming or bool(self.gone)  # noqa: E731
-        self.run_until(ready, settings.connect_timeout * 2)
+        # A second more than pika's own limit, so that pika can give up in order.
+        self.run_until(ready, settings.stack_timeout + 1.0)
         if not self._confirming:
             reason = self.gone or "no answer in time"
             self.close()
@@ -77,7 +78,7 @@ class Wire:
         if self._closed:
             return
         self._closed = True
-        if not (self._connection.is_closed or self._connection.is_closing):
+        if self._connection.is_open:  # pika can't close one that is still opening
             self._connection.close()
             self.run_until(lambda: self._connection.is_closed, 1.0)
         self.give_up("closed here")

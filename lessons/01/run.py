@@ -33,6 +33,7 @@ def tell_both(scene: Scene, body: dict[str, Any]) -> dict[str, bytes]:
             channel.queue_declare(queue, durable=True)
             channel.queue_bind(queue, hub)
         channel.basic_publish(hub, "", json.dumps(body, ensure_ascii=False).encode())
+        # [2]: the body
         return {who: channel.basic_get(q, auto_ack=True)[2] or b"" for who, q in queues.items()}
 
 
@@ -81,7 +82,8 @@ def fixed(scene: Scene) -> None:
     event = decide(command, current=1)  # the cure: one owner, one answer
     assert event is not None
     scene.fact("the owner's answer, the revision it published", event.data.revision, 2)
-    scene.fact("the same command again is refused", decide(command, current=2) is None, True)
+    again = decide(command, current=event.data.revision)
+    scene.fact("the same command again is refused", again is None, True)
     try:
         odd = str(PublishMaterial.model_validate({**COMMAND, "colour": "red"}))
     except ValidationError:
@@ -96,7 +98,7 @@ def fixed(scene: Scene) -> None:
         ("as version 2", {**fact, "type": "material.published.v2"}, "refused, unknown_version"),
     ):
         seen = {reading(given, event) for given in tell_both(scene, body).values()}
-        scene.fact(f"{how}: both read", " or ".join(sorted(seen)), expected)
+        scene.fact(f"{how}, both read", " or ".join(sorted(seen)), expected)
 
 
 def cost(scene: Scene) -> None:

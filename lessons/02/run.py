@@ -38,58 +38,65 @@ def waiting(connection: BlockingConnection, queue: str) -> int | None:
 
 
 def broken(scene: Scene) -> None:
-    """Queue and message are made as pika makes them unasked; then the broker restarts."""
+    """Of a queue and its message, only one is told to outlive a restart; the broker restarts."""
     if not scene.broker.ours:
         raise NotOurs(
-            "this lesson restarts the broker, and the one of DELIVERY_AMQP_URL is not ours to"
-            " restart; unset it, and the lesson gets a broker of its own"
+            "this lesson restarts the broker; unset DELIVERY_AMQP_URL, and it gets its own"
         )
     settings = BrokerSettings(url=scene.url)
-    by_default, queue = scene.name("by-default"), scene.name("durable")
+    plain, queue = scene.name("no-options"), scene.name("durable")
     with connect(settings) as connection:
         channel = connection.channel()
         channel.queue_declare(queue, durable=True)
         channel.basic_publish("", queue, b"hello")  # the mistake: pika's messages are transient
-        scene.fact("before: messages in a durable queue", waiting(connection, queue), 1)
-        declare(connection, durable(KEPT))  # for the second scene
-        persistent = BasicProperties(delivery_mode=DeliveryMode.Persistent)
+        scene.fact("before, messages in the durable queue", waiting(connection, queue), 1)
+        declare(connection, durable(KEPT))  # the cure, looked at in the second scene
+        persistent = BasicProperties(delivery_mode=DeliveryMode.Persistent)  # the cure
         channel.basic_publish(f"{KEPT}.events", "a.key", b"hello", persistent)
     with suppress(AMQPError), connect(settings) as connection:  # some brokers refuse such a queue
-        connection.channel().queue_declare(by_default)  # the mistake: pika's queues are transient
+        channel = connection.channel()
+        channel.queue_declare(plain)  # the mistake: pika's queues are transient
+        channel.basic_publish("", plain, b"hello", persistent)
+        scene.fact(
+            "before, messages in the queue made without options", waiting(connection, plain), 1
+        )
     scene.broker.restart()
     with connect(settings) as connection:
-        scene.fact("after: messages in the durable queue", waiting(connection, queue), 0)
-        scene.fact("after: messages in the queue by default", waiting(connection, by_default), None)
+        scene.fact("after, messages in the durable queue", waiting(connection, queue), 0)
+        left = waiting(connection, plain)
+        scene.fact("after, messages in the queue made without options", left, None)
         channel, first, last = connection.channel(), scene.name("first"), scene.name("last")
         try:
             channel.queue_declare(first, durable=True)
             channel.queue_declare(queue, durable=True, arguments=EXPIRY)  # the mistake
             channel.queue_declare(last, durable=True)
         except ChannelClosedByBroker as refusal:
-            scene.fact("a changed argument: the broker's answer", refusal.reply_code, 406)
+            scene.fact("a changed argument, the broker's answer", refusal.reply_code, 406)
         scene.fact("the channel is open", channel.is_open, False)
         there = [waiting(connection, each) is not None for each in (first, last)]
-        scene.fact("the queue before it and the one after it are there", there, [True, False])
+        scene.fact("queues declared before and after the conflict", there, [True, False])
 
 
 def fixed(scene: Scene) -> None:
     """What the package declared went through the same restart."""
     scene.namespace = KEPT  # so that the player cleans up there
-    exchange, queue, first = f"{KEPT}.events", f"{KEPT}.catalog", scene.name("first")
+    exchange, queue = f"{KEPT}.events", f"{KEPT}.catalog"
+    first, last = scene.name("first"), scene.name("last")
+    wanted = Topology(queues=(Queue(first), Queue(queue, EXPIRY), Queue(last)))
     with connect(BrokerSettings(url=scene.url)) as connection:
-        scene.fact("after: messages in the queue", waiting(connection, queue), 1)
+        scene.fact("after, messages in the queue", waiting(connection, queue), 1)
         channel = connection.channel()
         channel.basic_publish(exchange, "a.key", b"again")
         taken = [channel.basic_get(queue)[2] for _ in range(2)]
-        scene.fact("exchange and binding work: taken", taken, [b"hello", b"again"])
+        scene.fact("exchange and binding work, taken", taken, [b"hello", b"again"])
         try:
-            declare(connection, Topology(queues=(Queue(first), Queue(queue, EXPIRY))))  # the cure
+            declare(connection, wanted)  # the cure: it asks about every part first
         except TopologyConflict as refusal:
             (found,) = refusal.conflicts
             seen = f"{found.argument} is {found.have}, wanted {found.want}"
             scene.fact("a changed argument", seen, "x-message-ttl is none, wanted 60000")
-        there = waiting(connection, first) is not None
-        scene.fact("the queue before it is there", there, False)
+        there = [waiting(connection, each) is not None for each in (first, last)]
+        scene.fact("queues declared before and after the conflict", there, [False, False])
 
 
 def cost(scene: Scene) -> None:

@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime
 
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from pika.spec import Basic
 
 from delivery.codec import decode
 from delivery.connection import BrokerSettings, connect
@@ -36,9 +37,9 @@ def reader(connection: BlockingConnection, queue: str) -> list[int]:
     """Start to read a queue; return the list that fills with what this reader is handed."""
     handed: list[int] = []
 
-    def on_delivery(channel: BlockingChannel, method: object, _: object, body: bytes) -> None:
+    def on_delivery(ch: BlockingChannel, method: Basic.Deliver, _: object, body: bytes) -> None:
         handed.append(int(decode(body).id))
-        channel.basic_ack(getattr(method, "delivery_tag", 0))
+        ch.basic_ack(method.delivery_tag or 0)
 
     connection.channel().basic_consume(queue, on_delivery)
     return handed
@@ -72,7 +73,7 @@ def broken(scene: Scene) -> None:
         scene.fact("published 6; catalog has", len(catalog), 3)
         scene.fact("published 6; audit has", len(audit), 3)
         scene.fact("events that both have", len({*catalog} & {*audit}), 0)
-        scene.name(late.recipient)
+        scene.name(late.recipient)  # so that its queue is deleted afterwards
         declare(connection, topology_of([late]))  # the mistake: after the six were published
         found = taken(connection, late.queue, 1, seconds=0.5)
         scene.fact("published 6; the late one finds", len(found), 0)
@@ -87,7 +88,7 @@ def fixed(scene: Scene) -> None:
         publish_all(connection.channel(), catalog.exchange, *range(1, 7))
         wait_for(connection, 6, one, two)
         scene.fact("published 6; catalog's two readers have", (len(one), len(two)), (3, 3))
-        scene.fact("together", sorted(one + two), [1, 2, 3, 4, 5, 6])
+        scene.fact("the two together", sorted(one + two), [1, 2, 3, 4, 5, 6])
         begun = taken(connection, audit.queue, 2)
         scene.fact("audit starts late, takes two and pauses", begun, [1, 2])
         publish_all(connection.channel(), catalog.exchange, 7, 8)
@@ -102,7 +103,7 @@ def cost(scene: Scene) -> None:
     with connect(BrokerSettings(url=scene.url)) as connection:
         for count in (1, 10):
             routes = [Route(f"reader-{n}", scene.namespace) for n in range(count)]
-            names = [scene.name(route.recipient) for route in routes]
+            names = [scene.name(route.recipient) for route in routes]  # deleted afterwards
             declare(connection, topology_of(routes))
             channel = connection.channel()
             channel.confirm_delivery()  # publish returns when the broker has it (lesson 06)

@@ -59,7 +59,8 @@ def careful(url: str, queue: str, path: Path, *, crash: bool) -> None:
     if crash:
         arm("consumer.committed", kill_here)
     with connect(BrokerSettings(url=url)) as connection:
-        consume(connection.channel(), queue, open_store(path, audit.SCHEMA), append, idle=0.3)
+        store = open_store(path, audit.SCHEMA)
+        consume(connection.channel(), queue, store, append, idle=0.3)  # the cure
 
 
 def entries(path: Path) -> int:
@@ -71,9 +72,9 @@ def broken(scene: Scene) -> None:
     for how, auto_ack in (("auto-ack", True), ("ack before the commit", False)):
         route, path = sent_one(scene, "catalog" if auto_ack else "audit")
         crashed = scene.child(partial(hasty, auto_ack=auto_ack), scene.url, route.queue, path)
-        scene.fact(f"{how}: exit code of the killed recipient", crashed, -9)
+        scene.fact(f"{how}, exit code of the killed recipient", crashed, -9)
         careful(scene.url, route.queue, path, crash=False)
-        scene.fact(f"{how}: sent 1, applied after a restart", entries(path), 0)
+        scene.fact(f"{how}, sent 1, applied after the recipient's restart", entries(path), 0)
 
 
 def fixed(scene: Scene) -> None:
@@ -83,7 +84,7 @@ def fixed(scene: Scene) -> None:
     scene.fact("exit code of the killed recipient", crashed, -9)
     scene.fact("sent 1, applied when it was killed", entries(path), 1)
     careful(scene.url, route.queue, path, crash=False)
-    scene.fact("applied after a restart, an honest duplicate", entries(path), 2)
+    scene.fact("applied after the recipient's restart, once too often", entries(path), 2)
 
 
 def cost(scene: Scene) -> None:
@@ -97,6 +98,7 @@ def cost(scene: Scene) -> None:
                 publish(channel, material_published(f"e{number}", DATA), exchange=route.exchange)
             begun, store = time.monotonic(), open_store(path, audit.SCHEMA)
             consume(channel, route.queue, store, append, batch=batch, prefetch=200, idle=0.5)
+            # idle: consume waits so long for more before it returns
             rates[batch] = entries(path) / (time.monotonic() - begun - 0.5)
     print(f"  one commit per message: {rates[1]:.0f}/s; 100 per commit: {rates[100]:.0f}/s")
 

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pika.adapters.blocking_connection import BlockingChannel
 
+from delivery.confirms import Answer, Outcome
 from delivery.connection import BrokerSettings, connect
 from delivery.lesson import Scene, play
 from delivery.pipeline import ConfirmedChannel
@@ -21,8 +22,8 @@ from delivery.topology import Queue, Topology, declare
 KEY = "material.published.v1"
 
 
-class Line:
-    """A TCP line to the broker. Once armed, it swallows the next *cut*, and is cut."""
+class Proxy:
+    """A TCP connection to the broker. Once armed, it swallows the next *cut*, and is cut."""
 
     def __init__(self, url: str, cut: str) -> None:
         self.cut, self.armed, self.was_cut = cut, False, threading.Event()
@@ -79,37 +80,41 @@ def broken(scene: Scene) -> None:
     with connect(BrokerSettings(url=scene.url)) as connection:
         channel, sure = connection.channel(), connection.channel()
         sure.confirm_delivery()
-        stage, line = Stage(scene, channel), Line(scene.url, "request")
+        stage, proxy = Stage(scene, channel), Proxy(scene.url, "request")
         stage.fact("right address", fire(channel, stage.right), "sent, kept 1")
         stage.fact("mistyped address", fire(channel, stage.mistyped), "sent, kept 0")
         told = fire(sure, stage.mistyped)
         stage.fact("mistyped address, confirms but not mandatory", told, "sent, kept 0")
         stage.fact("full queue", fire(channel, stage.to_full), "sent, kept 0")
-        doomed = connect(line.settings).channel()
-        line.armed = True
-        stage.fact("line cut before the request", fire(doomed, stage.right), "sent, kept 0")
-        scene.fact("the line was cut", line.was_cut.wait(10), True)
+        doomed = connect(proxy.settings).channel()
+        proxy.armed = True
+        told, was_cut = fire(doomed, stage.right), proxy.was_cut.wait(10)
+        stage.fact("connection cut before the broker had it", told, "sent, kept 0")
+        scene.fact("  the connection was cut", was_cut, True)
 
 
 def fixed(scene: Scene) -> None:
     """The publisher waits for the broker's answer, and keeps four answers apart."""
+    settings = BrokerSettings(url=scene.url)
 
-    def answer(to: Message, line: Line | None = None) -> str:
-        with ConfirmedChannel(line.settings if line else settings) as sending:
-            if line:
-                line.armed = True
+    def answer(to: Message, proxy: Proxy | None = None) -> str:
+        with ConfirmedChannel(proxy.settings if proxy else settings) as sending:
+            if proxy:
+                proxy.armed = True
             return sending.send(to).outcome.value  # the cure
 
-    settings = BrokerSettings(url=scene.url)
     with connect(settings) as connection:
         stage = Stage(scene, connection.channel())
         stage.fact("right address", answer(stage.right), "confirmed, kept 1")
         stage.fact("mistyped address", answer(stage.mistyped), "returned, kept 0")
         stage.fact("full queue", answer(stage.to_full), "refused, kept 0")
-        for cut, kept in (("request", 0), ("reply", 1)):
-            told = answer(stage.right, line := Line(scene.url, cut))
-            stage.fact(f"line cut before the {cut}", told, f"unknown, kept {kept}")
-            scene.fact("the line was cut", line.was_cut.wait(10), True)
+        for cut, before, kept in (
+            ("request", "the broker had it", 0),
+            ("reply", "the answer came", 1),
+        ):
+            told = answer(stage.right, proxy := Proxy(scene.url, cut))
+            stage.fact(f"connection cut before {before}", told, f"unknown, kept {kept}")
+            scene.fact("  the connection was cut", proxy.was_cut.wait(10), True)
         took = race(settings, stage.right, 300)
         faster = took["pipelined"] < took["one by one"]
         scene.fact("300 pipelined are confirmed sooner than 300 one by one", faster, True)
@@ -121,10 +126,11 @@ def race(settings: BrokerSettings, message: Message, count: int) -> dict[str, fl
     took = {}
     with ConfirmedChannel(settings, window=500) as sending:
         for name, size in (("one by one", 1), ("in batches of 100", 100), ("pipelined", count)):
-            begun = time.monotonic()
+            begun, answers = time.monotonic(), list[Answer]()
             for first in range(0, count, size):
-                sending.send_all(todo[first : first + size])
+                answers += sending.send_all(todo[first : first + size])
             took[name] = time.monotonic() - begun
+            assert [each.outcome for each in answers] == [Outcome.CONFIRMED] * count
     return took
 
 

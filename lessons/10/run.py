@@ -6,13 +6,12 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Thread
 
 import pika
-from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import AMQPError
 
 from delivery import catalog, inbox, revision
@@ -35,10 +34,21 @@ from delivery.triage import browse
 
 SCHEMAS = (catalog.SCHEMA, inbox.SCHEMA, revision.SCHEMA)
 AT = datetime(2026, 1, 31, tzinfo=UTC)
+DATA = MaterialPublished(
+    material_id="m-1", revision=1, title="Title", slug="s", author="A", published_at=AT
+)
+# What both scenes look at, and what the broken one and the fixed one must see.
+FACTS = {
+    "revision 2 came, then 1; the catalog shows revision": (1, 2),
+    "connection forgotten; the recipient's thread is alive": (True, True),
+    "its attempts to come back that were refused": (0, 2),
+    "consumers that the broker knows": (0, 1),
+    "revision 3 was published; the catalog shows revision": (1, 3),
+}
 
 
 class Line:
-    """A line for one client, as through a firewall that can forget the connection."""
+    """A TCP connection to the broker, through a firewall that can forget it."""
 
     def __init__(self, url: str) -> None:
         broker = pika.URLParameters(url)
@@ -67,14 +77,17 @@ class Line:
     def _pump(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                with contextlib.suppress(*() if self.hang_up else (OSError,)):
+                try:
                     target.sendall(data)
+                except OSError:
+                    if self.hang_up:
+                        raise
 
 
 def naive(scene: Scene, url: str, route: Route, path: Path, stop: Stop) -> None:
-    """A recipient that trusts its line, and the order in which messages arrive."""
-    line = pika.BlockingConnection(pika.URLParameters(f"{url}?heartbeat=0"))  # the mistake
-    channel, store = line.channel(), open_store(path, *SCHEMAS)
+    """A recipient that trusts its connection, and the order in which messages arrive."""
+    settings = pika.URLParameters(f"{url}?heartbeat=0")  # the mistake: silence looks like peace
+    channel, store = pika.BlockingConnection(settings).channel(), open_store(path, *SCHEMAS)
     for method, _, body in channel.consume(route.queue):
         with transaction(store) as tx:
             catalog.upsert(decode(body), tx)  # the mistake: the last to arrive wins
@@ -83,41 +96,33 @@ def naive(scene: Scene, url: str, route: Route, path: Path, stop: Stop) -> None:
 
 def careful(scene: Scene, url: str, route: Route, path: Path, stop: Stop) -> None:
     """The package's recipient: it sends heartbeats, comes back, and knows what is newer."""
-    store, handle = open_store(path, *SCHEMAS), once(route, latest_only(catalog.upsert))  # the cure
-    line, direct = BrokerSettings(url=url, heartbeat=1), BrokerSettings(url=scene.url)  # the cure
+    inward = BrokerSettings(url=url, heartbeat=1)  # the cure: a dead connection is an error
+    outward, backoff = BrokerSettings(url=scene.url), Backoff(first=scene.ms(500) / 1000)
+    store = open_store(path, *SCHEMAS)
+    handle = once(route, latest_only(catalog.upsert))  # the cure: the newest wins
 
     def work() -> None:
-        with connect(line) as inbound, ConfirmedChannel(direct) as copies:
-            policy = park(copies, route)
-            consume(inbound.channel(), route.queue, store, handle, on_failure=policy, stop=stop)
+        with connect(inward) as connection, ConfirmedChannel(outward) as copies:
+            policy, channel = park(copies, route), connection.channel()
+            consume(channel, route.queue, store, handle, on_failure=policy, stop=stop)
 
-    keep_connected(work, stop=stop, backoff=Backoff(first=scene.ms(500) / 1000))  # the cure
-
-
-def send(to: BlockingConnection, route: Route, material: str, number: int, title: str) -> None:
-    data = MaterialPublished(
-        material_id=material, revision=number, title=title, slug="s", author="A", published_at=AT
-    )
-    event = material_published(f"{material}-{number}-{title}", data)
-    publish(to.channel(), event, exchange=route.exchange)
+    keep_connected(work, stop=stop, backoff=backoff)  # the cure: pause, and try again
 
 
 def shown(path: Path, material: str = "m-1") -> int:
+    """Return the revision that the catalog shows, 0 for none."""
     query = "SELECT max(revision) FROM catalog WHERE material_id = ?"
     return open_store(path, *SCHEMAS).execute(query, (material,)).fetchone()[0] or 0
 
 
-def until(connection: BlockingConnection, done: Callable[[], object], seconds: float = 20) -> None:
+def until(done: Callable[[], object], seconds: float = 20) -> None:
     end = time.monotonic() + seconds
     while not done() and time.monotonic() < end:
-        connection.sleep(0.02)
+        time.sleep(0.02)
 
 
-@contextlib.contextmanager
-def same_failure(
-    scene: Scene, recipient: Callable[..., None], *, late: int, tries: int, back: int, last: int
-) -> Iterator[tuple[BlockingConnection, Route, Path]]:
-    """An older revision comes late; then the line is forgotten, and two attempts are refused."""
+def same_failure(scene: Scene, recipient: Callable[..., None], act: int, watch: float) -> Route:
+    """An older revision comes late; the connection is forgotten, and two attempts are refused."""
     route, path = Route("catalog", scene.namespace), scene.folder / "catalog.sqlite3"
     line, stop = Line(scene.url), Stop()
     thread = Thread(target=recipient, args=(scene, line.url, route, path, stop), daemon=True)
@@ -128,44 +133,50 @@ def same_failure(
         def consumers() -> int:
             return channel.queue_declare(route.queue, passive=True).method.consumer_count
 
+        def send(material: str, revision: int, title: str = "Title") -> None:
+            about = {"material_id": material, "revision": revision, "title": title}
+            event = material_published(
+                f"{material}-{revision}-{title}", DATA.model_copy(update=about)
+            )
+            publish(connection.channel(), event, exchange=route.exchange)
+
         thread.start()
-        for material, number in (("m-1", 2), ("m-1", 1), ("m-2", 1)):
-            send(connection, route, material, number, "Title")
-        until(connection, lambda: shown(path, "m-2"))
-        scene.fact("revision 2 arrived, then 1: the catalog shows revision", shown(path), late)
-        line.refuse = 2
+        send("m-1", 2)
+        send("m-1", 2, "Other")
+        send("m-1", 1)
+        send("m-2", 1)
+        until(lambda: shown(path, "m-2"))
+        late, line.refuse = shown(path), 2
         line.forget()
-        until(connection, lambda: line.refuse < 2 or consumers() == 0)
-        send(connection, route, "m-1", 3, "Title")
-        until(connection, lambda: shown(path) == 3, 20 if last == 3 else scene.ms(5000) / 1000)
-        scene.fact("line forgotten: the recipient's thread is alive", thread.is_alive(), True)
-        scene.fact("its attempts to come back that were refused", 2 - line.refuse, tries)
-        scene.fact("consumers that the broker knows", consumers(), back)
-        scene.fact("revision 3 was published: the catalog shows revision", shown(path), last)
-        yield connection, route, path
-        stop.request()
-        thread.join(0 if last < 3 else 10)
+        until(lambda: line.refuse < 2 or consumers() == 0)
+        send("m-1", 3)
+        until(lambda: shown(path) == 3, watch)
+        seen = (late, thread.is_alive(), 2 - line.refuse, consumers(), shown(path))
+    for (what, right), value in zip(FACTS.items(), seen, strict=True):
+        scene.fact(what, value, right[act])
+    stop.request()
+    thread.join(10 * act)  # the naive one would never end
+    return route
 
 
 def broken(scene: Scene) -> None:
     """No heartbeat and no way back; and the last event to arrive wins."""
-    with same_failure(scene, naive, late=1, tries=0, back=0, last=1):
-        pass
+    same_failure(scene, naive, act=0, watch=scene.ms(5000) / 1000)
 
 
 def fixed(scene: Scene) -> None:
     """Heartbeats, a way back with pauses; and the newest revision wins."""
-    with same_failure(scene, careful, late=2, tries=2, back=1, last=3) as (connection, route, path):
-        receipt = receipt_of(open_store(path, *SCHEMAS), "catalog", "m-1-1-Title")
-        scene.fact("the receipt of the older one says", receipt and receipt.effect.value, "stale")
-        send(connection, route, "m-1", 3, "Other")
-        until(connection, lambda: browse(connection, route))
-        reasons = [dead.reason for dead in browse(connection, route)]
-        scene.fact("revision 3 with another title is dead; the reason", reasons, ["conflict"])
+    route = same_failure(scene, careful, act=1, watch=20)
+    store = open_store(scene.folder / "catalog.sqlite3", *SCHEMAS)
+    receipt = receipt_of(store, "catalog", "m-1-1-Title")
+    scene.fact("the receipt of revision 1 says", receipt and receipt.effect.value, "stale")
+    with connect(BrokerSettings(url=scene.url)) as connection:
+        reasons = {dead.key: dead.reason for dead in browse(connection, route)}
+    scene.fact("kept for a person, with the reason", reasons, {"m-1-2-Other": "conflict"})
 
 
 def cost(scene: Scene) -> None:
-    """Time how long a line that swallows all, and never hangs up, goes unnoticed."""
+    """Time how long a connection that swallows all, and never hangs up, goes unnoticed."""
     line = Line(scene.url)
     line.hang_up = False
     connection = connect(BrokerSettings(url=line.url, heartbeat=1))

@@ -580,3 +580,44 @@ def test_no_input_is_the_servers_fault(
     if answer.status_code >= 400 and answer.text != "Invalid HTTP request received.":
         assert answer.headers["content-type"] == "application/problem+json", answer.text
         assert answer.json()["status"] == answer.status_code
+
+
+# -- clients that do not finish, and files that go away
+
+
+def half_request(api: Api, *, chunked: bool) -> socket.socket:
+    """Send a command whose last bytes never come."""
+    body = json.dumps(BODY).encode()
+    size = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {len(body) + 50}"
+    head = (
+        f"POST /materials/{new_id()}/publish HTTP/1.1\r\nHost: 127.0.0.1\r\n{size}\r\n"
+        "Content-Type: application/json\r\nIdempotency-Key: half\r\n\r\n"
+    )
+    client = socket.create_connection(("127.0.0.1", api.client.base_url.port or 80))
+    client.sendall(head.encode() + (b"%x\r\n%s\r\n" % (len(body), body) if chunked else body))
+    return client
+
+
+@pytest.mark.parametrize("chunked", [False, True], ids=["Content-Length", "chunked"])
+def test_half_a_request_is_not_carried_out(own_api: Api, chunked: bool) -> None:
+    """RFC 9112, section 8: an incomplete request is not processed."""
+    half_request(own_api, chunked=chunked).close()
+    assert own_api.publish().status_code == 202  # the server has gone on
+    assert own_api.rows() == 1
+
+
+def test_a_client_that_never_finishes_does_not_keep_the_server_from_stopping(own_api: Api) -> None:
+    """SIGTERM ends it within seconds, in order."""
+    with closing(half_request(own_api, chunked=False)):
+        assert own_api.client.get("/healthz").status_code == 200
+        assert own_api.actor.stop() == 0
+    assert own_api.actor.said("api.stopped") == 1
+
+
+def test_a_store_that_was_deleted_accepts_nothing(own_api: Api) -> None:
+    """SQLite would go on writing into the deleted file: a 202 for a fact that is lost."""
+    assert own_api.publish().status_code == 202
+    for file in own_api.stores.data.glob("publisher.sqlite3*"):
+        file.unlink()
+    assert_problem(own_api.publish(), 503, "removed or replaced")
+    assert_problem(own_api.client.get("/readyz"), 503, "removed or replaced")

@@ -19,6 +19,7 @@ import typer
 from support.exchange import delivery, environment
 
 from delivery import __version__
+from delivery.cast import Cast
 from delivery.cli import app
 from delivery.stages import modules, stages_file
 from delivery.stores import Stores
@@ -385,3 +386,29 @@ def test_a_lesson_or_folder_that_will_not_do(tmp_path: Path) -> None:
     assert_one_sentence(delivery("stage", "5", str(tmp_path / "mine.txt")), "mine.txt")
     assert_one_sentence(delivery("stage", "5", "/proc/nobody/after"), "/proc/nobody")
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+# -- a broker that does not answer now
+
+
+def test_a_recipient_waits_for_a_broker_that_does_not_answer(tmp_path: Path) -> None:
+    """A given address is not probed: the process says what is wrong, pauses, and tries again."""
+    environ = environment(DELIVERY_AMQP_URL=NOBODY)
+    cast = Cast(["--data", str(tmp_path / "data")], environ, tmp_path / "logs")
+    with cast.curtain():
+        actor = cast.start("audit", ["receive", "audit"])
+        actor.await_event("connection.lost", times=2)
+        assert "Connection refused" in actor.log()
+        assert actor.stop() == 0
+
+
+def test_a_sandbox_whose_docker_is_out_of_reach_is_not_forgotten(tmp_path: Path) -> None:
+    """`broker down` must not say "done" while the container goes on running."""
+    state = {"container_id": "0" * 64, "amqp_port": 1, "management_port": 2}
+    record = tmp_path / "broker.json"
+    record.write_text(json.dumps({"kind": "docker", "machine": state}))
+    out_of_reach = environment(DOCKER_HOST="tcp://127.0.0.1:9")
+    ended = delivery("--data", str(tmp_path), "broker", "down", environ=out_of_reach)
+    assert ended.returncode == 1
+    assert "no Docker daemon answers" in ended.stderr
+    assert record.exists()

@@ -157,3 +157,17 @@ def test_losing_an_event_shows(books: Books, lost: str) -> None:
 
     assert found.difference == account(gone).difference + 1
     assert lost in found.missing
+
+
+def test_what_may_have_been_pruned_is_forgotten_and_not_missing() -> None:
+    """An old event without receipt is neither a loss nor settled: it has its own column."""
+    found = account(replace(NOTHING, accepted=["old", "new"], forgettable=["old"]))
+
+    assert (found.forgotten, found.difference, found.missing) == (1, 1, ("new",))
+
+
+def test_dead_bytes_that_are_no_event_hide_no_loss() -> None:
+    """They are counted as foreign, whatever id they claim."""
+    found = account(replace(NOTHING, accepted=["a"], dead_bytes=1))
+
+    assert (found.foreign_dead, found.dead, found.difference) == (1, 0, 1)
