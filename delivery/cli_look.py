@@ -121,7 +121,8 @@ def reconcile(
         return
     for event_id in ids:
         typer.echo(event_id)
-    say(f"events confirmed less than {grace:g} s ago were left alone (--grace)")
+    if grace:
+        say(f"events confirmed less than {grace:g} s ago were left alone (--grace)")
     done = "sent again" if apply else "to send again (plan only: add --apply)"
     say(f"{recipient}: {len(ids)} {done}")
 

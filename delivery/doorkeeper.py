@@ -56,16 +56,19 @@ class Doorkeeper:
             return
         # Read first, also what will be refused: closing on unread bytes resets the connection, and
         # the client would lose the answer.
+        refusal: tuple[int, str] | None
+        read: tuple[bytes, int] | None = b"", 0
         try:
             async with asyncio.timeout(PATIENCE):
                 read = await self._read(receive)
         except TimeoutError:
-            read = b"", 0
-            refusal: tuple[int, str] | None = (408, f"no complete request within {PATIENCE:g} s")
+            refusal = 408, f"no complete request within {PATIENCE:g} s"
+        except asyncio.CancelledError:
+            refusal = 503, "the server is stopping"
         else:
-            if read is None:
-                return  # the client left half way: half a request must not be carried out
-            refusal = self._refusal(scope, read[1])
+            refusal = self._refusal(scope, read[1]) if read else None
+        if read is None:
+            return  # the client left half way: half a request must not be carried out
         if refusal is None:
             await self._app(scope, _replayed(read[0], receive), send)
         else:

@@ -62,7 +62,11 @@ class Outbox(Protocol):
 
 
 def add(tx: sqlite3.Connection, event: Event, *, correlation_id: str, accepted_at: float) -> None:
-    """Queue *event* for publishing, if and only if *tx* commits."""
+    """Queue *event* for publishing, if and only if *tx* commits.
+
+    Raises ValueError for what could never be sent: such a row would fail for ever.
+    """
+    envelope(event.id, event.type, timestamp=int(accepted_at), correlation_id=correlation_id)
     tx.execute(
         "INSERT INTO outbox (event_id, event_type, body, correlation_id, accepted_at)"
         " VALUES (?, ?, ?, ?, ?)",

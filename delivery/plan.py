@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from delivery.handling import Effect
 from delivery.inbox import Receipt, pruned_before, receipt_of
 from delivery.routes import Route
 from delivery.triage import DeadMessage
@@ -42,6 +43,14 @@ class Result(enum.Enum):
     DEAD_AGAIN = "dead again"
     GONE = "no longer dead: somebody else took it"
     WAITING = "no result yet: it waits for its recipient, or for a retry"
+
+
+_RESULTS = {
+    Effect.APPLIED: Result.APPLIED,
+    Effect.DUPLICATE: Result.APPLIED,
+    Effect.STALE: Result.STALE,
+    Effect.DROPPED: Result.GONE,
+}
 
 
 def plan(store: sqlite3.Connection, route: Route, dead: Iterable[DeadMessage]) -> list[Planned]:
@@ -100,5 +109,5 @@ def _from_receipt(store: sqlite3.Connection, route: Route, sent: Planned) -> Res
     if now is None:
         return None
     if sent.receipt is None:
-        return Result.APPLIED if now.effect.value == "applied" else Result.STALE
+        return _RESULTS[now.effect]
     return Result.ALREADY_APPLIED if now.duplicates > sent.receipt.duplicates else None

@@ -39,9 +39,11 @@ def envelope(
 ) -> BasicProperties:
     """Return the properties that mirror an event's identity; *timestamp* is in Unix seconds.
 
-    Raises ValueError for a header that AMQP 0-9-1 cannot carry (a float, a set ...): pika would
-    find out only while writing to the socket.
+    Raises ValueError for what AMQP 0-9-1 cannot carry (a float or a set in a header, an id of over
+    255 bytes ...): pika would find out only while writing to the socket.
     """
+    for text in (event_id, event_type, correlation_id or ""):
+        _check_short(text)
     return BasicProperties(
         message_id=event_id,
         type=event_type,
@@ -72,6 +74,14 @@ def publish(
 
 def _checked(headers: Mapping[str, object]) -> dict[str, Any]:
     for name, value in headers.items():
+        _check_short(name)
         if not isinstance(value, _CARRIED):
             raise ValueError(f"header {name!r}: AMQP cannot carry a {type(value).__name__}")
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ValueError(f"header {name!r}: AMQP cannot carry so large a number")
     return dict(headers)
+
+
+def _check_short(text: str) -> None:
+    if len(text.encode()) > 255:
+        raise ValueError(f"{text[:40]!r}...: AMQP's short strings hold 255 bytes at most")

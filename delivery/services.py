@@ -24,7 +24,7 @@ from delivery.retry import retry_later
 from delivery.revision import latest_only
 from delivery.routes import Route
 from delivery.stopping import Stop
-from delivery.store import reading
+from delivery.store import StoreUnavailable, file_of, reading
 from delivery.stores import PUBLISHER
 from delivery.strikes import limit_deaths
 from delivery.topology import declare
@@ -68,10 +68,15 @@ def _relay(config: Config, store: sqlite3.Connection, stop: Stop, batch: int) ->
     with ConfirmedChannel(config.named("relay")) as channel:
         log.info("relay.ready", extra={"broker": config.broker.address})
         limit = 1  # a broker in alarm takes the connection and answers nothing: no batch for it
+        file = file_of(store)
         while not stop:
+            if file is None or file_of(store) != file:
+                raise StoreUnavailable(
+                    "the outbox's file was removed or replaced: restart the relay"
+                )
             seen = _version(store)  # before the look: a commit in between must not be waited for
             outcomes = relay_once(outbox, channel, limit=limit)
-            if outcomes[Outcome.CONFIRMED]:
+            if outcomes and not outcomes[Outcome.UNKNOWN]:
                 limit = batch
             if not outcomes:
                 _await_commit(store, seen, channel, stop)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from delivery.errors import DeliveryError, TemporaryError
 
 __all__ = [
     "Schema",
-    "StoreTooNew",
+    "StoreDiffers",
     "StoreUnavailable",
     "file_of",
     "open_store",
@@ -33,14 +33,15 @@ _UNAVAILABLE = {
     sqlite3.SQLITE_CORRUPT,
     sqlite3.SQLITE_NOTADB,
 }
+_BROKEN = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT}
 
 
 class StoreUnavailable(TemporaryError):
     """The store itself can't be used (locked, full, unreadable): no message is at fault."""
 
 
-class StoreTooNew(DeliveryError):
-    """The file was written by a newer version of the code, which this one must not touch."""
+class StoreDiffers(DeliveryError):
+    """The file was written by another version of the code, and this one must not touch it."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ def open_store(path: str | Path, *schemas: Schema) -> sqlite3.Connection:
     """Open the file at *path*, create the tables of *schemas*, and return the connection.
 
     A file holds several modules' tables, so each schema keeps its own version in ``schema_version``
-    (``PRAGMA user_version`` is one number for all). Raises StoreTooNew, StoreUnavailable.
+    (``PRAGMA user_version`` is one number for all). Raises StoreDiffers, StoreUnavailable.
     """
     with _translated():
         # One thread uses a connection at a time, but not always the one that opened it.
@@ -90,8 +91,12 @@ def transaction(store: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def savepoint(tx: sqlite3.Connection) -> Iterator[None]:
-    """Undo only this block when it raises; the transaction around it goes on."""
-    with _translated():
+    """Undo only this block when it raises; the transaction around it goes on.
+
+    Raises StoreUnavailable if the disk is full or broken. Other trouble can't be this file's: it is
+    open, and locked by us. A handler may have met it with a file of its own.
+    """
+    with _translated(_BROKEN):
         tx.execute("SAVEPOINT part")
         try:
             yield
@@ -124,12 +129,12 @@ def reading() -> Iterator[None]:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translated(codes: Set[int] = _UNAVAILABLE) -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
         primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-        if primary in _UNAVAILABLE:
+        if primary in codes:
             raise StoreUnavailable(f"the store can't be used: {error}") from error
         raise
 
@@ -171,8 +176,9 @@ def _install(tx: sqlite3.Connection, schema: Schema, path: str | Path) -> None:
         for statement in schema.sql.split(";\n"):
             tx.execute(statement)
         tx.execute("INSERT INTO schema_version VALUES (?, ?)", (schema.name, schema.version))
-    elif row[0] > schema.version:
-        raise StoreTooNew(
+    elif row[0] != schema.version:
+        differs = "newer" if row[0] > schema.version else "older"
+        raise StoreDiffers(
             f"{path}: table group {schema.name!r} has version {row[0]}, this code knows"
-            f" {schema.version}; use the newer code, or another file"
+            f" {schema.version}; use the {differs} code, or another file"
         )

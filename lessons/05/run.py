@@ -45,10 +45,10 @@ def hasty(url: str, queue: str, path: Path, *, auto_ack: bool) -> None:
     """A recipient that tells the broker "done" before it is, and is killed in between."""
     with connect(BrokerSettings(url=url)) as connection:
         channel = connection.channel()
-        method, _, body = channel.basic_get(queue, auto_ack=auto_ack)  # the mistake
+        method, _, body = channel.basic_get(queue, auto_ack=auto_ack)  # the mistake: auto-ack
         assert method is not None
         if not auto_ack:
-            channel.basic_ack(method.delivery_tag or 0)  # the mistake
+            channel.basic_ack(method.delivery_tag or 0)  # the mistake: before the commit
         with transaction(open_store(path, audit.SCHEMA)) as tx:
             append(decode(body or b""), tx)
             kill_here()

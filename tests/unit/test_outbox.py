@@ -254,3 +254,10 @@ def test_an_event_id_is_queued_once(store: sqlite3.Connection) -> None:
 
     with pytest.raises(sqlite3.IntegrityError):
         add(store, of)
+
+
+def test_what_could_never_be_sent_is_refused_where_it_is_added(store: sqlite3.Connection) -> None:
+    """A row that fails for ever must not come to be: its transaction fails instead."""
+    with pytest.raises(ValueError, match="255 bytes"), transaction(store) as tx:
+        outbox.add(tx, event(), correlation_id="я" * 128, accepted_at=1.0)
+    assert store.execute("SELECT count(*) FROM outbox").fetchone() == (0,)

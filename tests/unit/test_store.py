@@ -20,7 +20,7 @@ from delivery.handling import Delivery, Failed, Handled, apply_batch
 from delivery.routes import Route
 from delivery.store import (
     Schema,
-    StoreTooNew,
+    StoreDiffers,
     StoreUnavailable,
     open_store,
     savepoint,
@@ -127,7 +127,7 @@ def test_a_newer_file_is_refused_and_not_touched(path: Path) -> None:
 
     before = path.read_bytes()
     other = Schema("other", 1, "CREATE TABLE other (n INTEGER) STRICT")
-    with pytest.raises(StoreTooNew) as refused:
+    with pytest.raises(StoreDiffers) as refused:
         open_store(path, other, NOTES)
 
     text = str(refused.value)
@@ -282,3 +282,20 @@ def fill(store: sqlite3.Connection) -> None:
     """Let the store's file grow by no page more than it has."""
     pages = store.execute("PRAGMA page_count").fetchone()[0]
     store.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def test_a_handlers_trouble_with_another_file_is_not_the_stores(tmp_path: Path) -> None:
+    """It fails like any other error, and spends an attempt: the store itself is well."""
+    elsewhere = tmp_path / "no-such-folder" / "cache.db"
+    own = open_store(tmp_path / "own.db")
+    with closing(own), transaction(own) as tx, pytest.raises(sqlite3.OperationalError) as trouble:
+        with savepoint(tx):
+            sqlite3.connect(elsewhere)
+    assert "unable to open" in str(trouble.value)
+
+
+def test_an_older_file_is_refused_and_not_touched(path: Path) -> None:
+    """New code on old tables would fail in the middle of a message."""
+    open_store(path, Schema("x", 1, "CREATE TABLE a (b)")).close()
+    with pytest.raises(StoreDiffers, match="has version 1, this code knows 2; use the older code"):
+        open_store(path, Schema("x", 2, "CREATE TABLE a (b, c)"))
