@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -77,6 +78,10 @@ def options(
     then: delivery publish data/materials.jsonl && delivery ledger
     """
     arm_from(os.environ)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", namespace):
+        raise DeliveryError(
+            f"{namespace!r} is no namespace: use letters, digits, and . _ - after one"
+        )
     context.obj = Terminal(os.environ, data, namespace, retries)
 
 

@@ -71,5 +71,5 @@ def stage(
     from delivery.stages import cut_after
 
     names = cut_after(lesson, folder)
-    say(f"{folder}/delivery: {len(names)} modules")
+    say(f"{folder}/delivery: {len(names)} modules; from {folder}, `import delivery.{names[-1]}`")
     typer.echo("\n".join(names))

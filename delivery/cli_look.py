@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delivery.terminal import Terminal, console, say, show_json
+from delivery.terminal import Terminal, console, plain, say, show_json
 
 if TYPE_CHECKING:
     from delivery.config import Config
@@ -26,28 +28,46 @@ def status(
 
     Example: delivery status --watch
     """
-    import time
-
-    from rich.live import Live
-
     from delivery.tables import status_table
 
     terminal: Terminal = context.obj
     config = terminal.config()
-    if not watch:
-        summary, places = _look(config)
-        if as_json:
-            show_json({"outbox": summary, "recipients": places})
-        else:
-            console().print(status_table(summary, places))
-        return
-    with Live(console=console(), auto_refresh=False) as live:
-        try:
-            while True:
-                live.update(status_table(*_look(config)), refresh=True)
-                time.sleep(1)
-        except KeyboardInterrupt:
-            return
+    if not watch and not as_json:
+        console().print(status_table(*_look(config)))
+    elif not watch:
+        show_json(_fields(*_look(config)))
+    else:
+        with contextlib.suppress(KeyboardInterrupt):
+            _watch(config, as_json=as_json)
+
+
+def _watch(config: Config, *, as_json: bool) -> None:
+    """Show the state every second, as one screen or a JSON line, also while there is no broker."""
+    import json
+    import time
+
+    from rich.live import Live
+
+    from delivery.errors import TemporaryError
+    from delivery.tables import status_table
+
+    with Live(console=console(), auto_refresh=False) if not as_json else nullcontext() as live:
+        while True:
+            shown: Any
+            try:
+                summary, places = _look(config)
+                shown = _fields(summary, places) if as_json else status_table(summary, places)
+            except TemporaryError as error:
+                shown = {"error": str(error)} if as_json else str(error)
+            if live is None:
+                typer.echo(json.dumps(shown, default=plain))
+            else:
+                live.update(shown, refresh=True)
+            time.sleep(1)
+
+
+def _fields(summary: dict[str, Any], places: list[Waiting]) -> dict[str, Any]:
+    return {"outbox": summary, "recipients": places}
 
 
 def ledger(

@@ -54,7 +54,7 @@ def publish_file(file: Path, url: str, say: Callable[[str], None]) -> Summary:
             raise DeliveryError(f"{file}, line {number}: {status} {answer.get('detail', answer)}")
         accepted, repeated = accepted + (not again), repeated + again
         if number % 20 == 0 or number == len(commands):
-            say(f"  {number} of {len(commands)} published")
+            say(f"  {number} of {len(commands)} sent")
     return Summary(len(commands), accepted, repeated)
 
 

@@ -25,7 +25,7 @@ from delivery.connection import BrokerSettings, connect
 from delivery.errors import DeliveryError
 from delivery.ledger import Account
 from delivery.props import Stage
-from delivery.sandbox import broker_down, broker_status, find_broker
+from delivery.sandbox import broker_status, disposable_broker, find_broker
 from delivery.stopping import Stop, stop_on_signals
 from delivery.stores import Stores
 from delivery.tables import ledger_table
@@ -100,13 +100,12 @@ def _signals_restored() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _broker(environ: Mapping[str, str], state_folder: Path) -> Iterator[Broker]:
-    """Use the broker that runs already; one that we start for the demo is removed with it."""
-    ran_before = broker_status(environ, state_folder) is not None
-    try:
+    """Use the broker that runs already; one that is started for the demo is removed with it."""
+    if broker_status(environ, state_folder) is None:
+        with disposable_broker(environ, say) as own:
+            yield own
+    else:
         yield find_broker(environ, state_folder, say)
-    finally:
-        if not ran_before:
-            broker_down(environ, state_folder)
 
 
 @contextlib.contextmanager

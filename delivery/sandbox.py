@@ -46,6 +46,9 @@ def find_broker(
             return _again(machine, forced, say)
         if (state_folder / "broker.json").exists():
             say(f"the sandbox broker of {state_folder} is dead: replacing it")
+            say(
+                "its messages are gone (delivery reconcile), and what was running must be restarted"
+            )
         clear(state_folder, machine)
         return start_first(forced, state_folder, say)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a help text must not wait for pika and pydantic
     from delivery.config import Config
     from delivery.stores import Stores
 
-__all__ = ["Terminal", "console", "operator", "say", "show_json"]
+__all__ = ["Terminal", "console", "operator", "plain", "say", "show_json"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +86,7 @@ def console() -> Console:
 
 def show_json(value: object) -> None:
     """Print *value* for machines."""
-    print(json.dumps(value, default=_plain, indent=2, ensure_ascii=False))  # noqa: T201
+    print(json.dumps(value, default=plain, indent=2, ensure_ascii=False))  # noqa: T201
 
 
 def operator() -> str:
@@ -97,7 +97,8 @@ def operator() -> str:
         raise DeliveryError("who are you? set DELIVERY_OPERATOR to your name") from None
 
 
-def _plain(value: object) -> Any:
+def plain(value: object) -> Any:
+    """Return what JSON can hold for a dataclass, an enum, or anything else as text."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if isinstance(value, enum.Enum):

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import signal
 import socket
 import sqlite3
 import subprocess
@@ -412,3 +413,31 @@ def test_a_sandbox_whose_docker_is_out_of_reach_is_not_forgotten(tmp_path: Path)
     assert ended.returncode == 1
     assert "no Docker daemon answers" in ended.stderr
     assert record.exists()
+
+
+def test_watching_goes_on_without_a_broker_and_stops_when_asked(tmp_path: Path) -> None:
+    """One JSON object a line for machines; the error is shown, not raised; Ctrl-C is no error."""
+    command = [
+        sys.executable,
+        "-m",
+        "delivery",
+        "--data",
+        str(tmp_path),
+        "status",
+        "--watch",
+        "--json",
+    ]
+    watching = subprocess.Popen(
+        command, env=environment(DELIVERY_AMQP_URL=NOBODY), stdout=subprocess.PIPE, text=True
+    )
+    assert watching.stdout is not None
+    lines = [json.loads(watching.stdout.readline()) for _ in range(2)]
+    watching.send_signal(signal.SIGINT)
+    assert all("no broker at 127.0.0.1:9" in line["error"] for line in lines)
+    assert watching.wait(10) == 0
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-x", "n" * 101, "имя"])
+def test_a_namespace_that_would_not_do_is_refused(name: str) -> None:
+    """It becomes part of every name on the broker."""
+    assert_one_sentence(delivery("--namespace", name, "topology", "lint"), "no namespace")

@@ -288,10 +288,9 @@ def test_a_handlers_trouble_with_another_file_is_not_the_stores(tmp_path: Path) 
     """It fails like any other error, and spends an attempt: the store itself is well."""
     elsewhere = tmp_path / "no-such-folder" / "cache.db"
     own = open_store(tmp_path / "own.db")
-    with closing(own), transaction(own) as tx, pytest.raises(sqlite3.OperationalError) as trouble:
-        with savepoint(tx):
-            sqlite3.connect(elsewhere)
-    assert "unable to open" in str(trouble.value)
+    refused = pytest.raises(sqlite3.OperationalError, match="unable to open")
+    with closing(own), transaction(own) as tx, refused, savepoint(tx):
+        sqlite3.connect(elsewhere)
 
 
 def test_an_older_file_is_refused_and_not_touched(path: Path) -> None:
