@@ -98,6 +98,9 @@ def play(broken: Act, fixed: Act, cost: Act | None = None) -> None:
         wrong = sum(_play(act, broker, PACES[options.pace], step=options.step) for act in acts)
     except DeliveryError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)  # noqa: T201
+        sys.exit(130)
     except BrokenPipeError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
         sys.exit(f"error: {error}")
