@@ -17,6 +17,7 @@ ARGS ?=
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one: make PYTHON=..."; exit 1; }
+	@$(PYTHON) -c "" || { echo "$(PYTHON) does not run; name another: make PYTHON=..."; exit 1; }
 	@echo "setting up $(VENV) with $$($(PYTHON) --version) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 		{ rm -rf $(VENV); echo "no venv module: on Debian or Ubuntu, apt-get install python3-venv"; exit 1; }
