@@ -69,8 +69,14 @@ class Demo:
             ["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True, text=True, check=True
         )
         return [
-            line for line in found.stdout.splitlines() if f"{self.temporary()}/delivery" in line
+            line
+            for line in found.stdout.splitlines()
+            if f"{self.temporary()}/delivery" in line and " -m delivery " in line
         ]
+
+    def broker_notes(self) -> list[Path]:
+        """Where the demo wrote down a broker of its own."""
+        return list(self.temporary().glob("delivery-*/broker.json"))
 
     def namespace(self) -> str:
         """The demo's prefix on the broker, as its processes were told."""
@@ -106,7 +112,8 @@ def playing(folder: Path, file: Path = MATERIALS, **environ: str) -> Iterator[De
             process.wait()
         for line in demo.actors():
             os.kill(int(line.split()[0]), signal.SIGKILL)
-        broker_down({}, folder / "state")
+        for note in demo.broker_notes():
+            broker_down({}, note.parent)
 
 
 def own_broker() -> dict[str, str]:
@@ -116,9 +123,8 @@ def own_broker() -> dict[str, str]:
 
 def machine_of(demo: Demo) -> Machine:
     """Wait for the broker that the demo starts."""
-    state = demo.folder / "state" / "broker.json"
-    wait_for(lambda: load(state) is not None, "the demo's broker is written down", 60)
-    found = load(state)
+    wait_for(lambda: any(map(load, demo.broker_notes())), "the demo's broker is written down", 60)
+    (found,) = map(load, demo.broker_notes())
     assert found is not None
     return found
 
@@ -131,7 +137,7 @@ def assert_removed(machine: Machine, demo: Demo) -> None:
     else:
         assert not machine.running()
         assert not machine.folder.exists()
-    assert load(demo.folder / "state" / "broker.json") is None
+    assert demo.broker_notes() == []
 
 
 def test_the_demo_shows_every_failure_and_adds_up(tmp_path: Path) -> None:
