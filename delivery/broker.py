@@ -82,6 +82,12 @@ class Broker:
         self.stop()
         self.start(say)
 
+    def restart_app(self, say: Callable[[str], None] = silent) -> None:
+        """Restart only the broker's application: for clients and queues the same, and sooner."""
+        machine = self._own("restart")
+        machine.restart_app()
+        wait_ready(self.amqp_url, say, management_url=self.management_url, running=machine.running)
+
     def _own(self, action: str) -> Machine:
         if self.machine is None:
             raise NotOurs(f"this broker is not ours to {action}: DELIVERY_AMQP_URL gave it to us")

@@ -90,6 +90,13 @@ class Container:
         except OSError as error:  # requests' timeout is one
             raise DeliveryError(f"the container did not stop: {done.output!r}") from error
 
+    def restart_app(self) -> None:
+        """Stop the broker in its Erlang VM and start it again there; the VM goes on."""
+        for command in ("stop_app", "start_app"):
+            done = self._get().exec_run(["rabbitmqctl", command])
+            if done.exit_code != 0:
+                raise DeliveryError(f"the container's broker can't {command}: {done.output!r}")
+
     def kill(self) -> None:
         """Crash it: SIGKILL for the Erlang VM, which has no say in it."""
         container = self._get()

@@ -86,6 +86,16 @@ class Node:
         if not server.wait(timeout):
             raise DeliveryError(f"the node did not stop in {timeout:g} s, see {self.log}")
 
+    def restart_app(self, timeout: float = 60.0) -> None:
+        """Stop the broker in its Erlang VM and start it again there; the VM goes on."""
+        env = environment(self.folder, self.ports)
+        for command in ("stop_app", "start_app"):
+            argv = [str(scripts() / "rabbitmqctl"), command]
+            try:
+                subprocess.run(argv, env=env, capture_output=True, timeout=timeout, check=True)
+            except subprocess.SubprocessError as error:
+                raise DeliveryError(f"the node can't {command}: {error}") from error
+
     def kill(self) -> None:
         """Crash it: SIGKILL for the Erlang VM, which has no say in it."""
         _end(self.folder / "server.pid")

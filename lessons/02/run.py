@@ -60,7 +60,7 @@ def broken(scene: Scene) -> None:
         scene.fact(
             "before, messages in the queue made without options", waiting(connection, plain), 1
         )
-    scene.broker.restart()
+    scene.broker.restart_app()
     with connect(settings) as connection:
         scene.fact("after, messages in the durable queue", waiting(connection, queue), 0)
         left = waiting(connection, plain)

@@ -98,6 +98,18 @@ def graceful(broker: Broker) -> None:
     broker.restart()
 
 
+def application(broker: Broker) -> None:
+    """Only the broker in its VM; every connection ends with it, as in a whole restart."""
+    connection = pika.BlockingConnection(pika.URLParameters(broker.amqp_url))
+    connection.channel().queue_declare("gone", durable=True)
+    connection.channel().basic_publish("", "gone", b"transient")
+    broker.restart_app()
+    with pytest.raises(pika.exceptions.AMQPConnectionError):
+        connection.process_data_events(10)
+    with pika.BlockingConnection(pika.URLParameters(broker.amqp_url)) as again:
+        assert again.channel().basic_get("gone")[2] is None
+
+
 def crash(broker: Broker) -> None:
     broker.kill()
     assert_refuses(broker)
@@ -125,7 +137,7 @@ def test_a_stop_says_goodbye_to_clients_and_a_crash_does_not(
         broker.start()
 
 
-@pytest.mark.parametrize("breaks", [graceful, crash])
+@pytest.mark.parametrize("breaks", [graceful, application, crash])
 def test_a_confirmed_persistent_message_is_still_there_after(
     breaks: Callable[[Broker], None], environ: dict[str, str], folder: Path
 ) -> None:
