@@ -56,24 +56,21 @@ class Doorkeeper:
             return
         # Read first, also what will be refused: closing on unread bytes resets the connection, and
         # the client would lose the answer.
-        refusal: tuple[int, str] | None
-        read: tuple[bytes, int] | None = b"", 0
         try:
             async with asyncio.timeout(PATIENCE):
                 read = await self._read(receive)
         except TimeoutError:
-            refusal = 408, f"no complete request within {PATIENCE:g} s"
+            answer = _closing(408, f"no complete request within {PATIENCE:g} s")
         except asyncio.CancelledError:
-            refusal = 503, "the server is stopping"
+            answer = _closing(503, "the server is stopping")
         else:
-            refusal = self._refusal(scope, read[1]) if read else None
-        if read is None:
-            return  # the client left half way: half a request must not be carried out
-        if refusal is None:
-            await self._app(scope, _replayed(read[0], receive), send)
-        else:
-            status, detail = refusal
-            await problem(status, detail, headers={"Connection": "close"})(scope, receive, send)
+            if read is None:
+                return  # the client left half way: half a request must not be carried out
+            body, size = read
+            refusal = self._refusal(scope, size)
+            answer = _closing(*refusal) if refusal else self._app
+            receive = _replayed(body, receive)
+        await answer(scope, receive, send)
 
     def _refusal(self, scope: Scope, size: int) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
@@ -103,6 +100,10 @@ class Doorkeeper:
             kept += part[: max(0, self._limit - len(kept))]
             if not message.get("more_body", False) or size > DRAIN_LIMIT:
                 return bytes(kept), size
+
+
+def _closing(status: int, detail: str) -> ASGIApp:
+    return problem(status, detail, headers={"Connection": "close"})
 
 
 def _host_of(url: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,11 +12,13 @@ from delivery.codec import encode
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
 from delivery.publisher import Message, envelope
+from delivery.recovery import Backoff
 from delivery.store import Schema, reading, transaction
 
 __all__ = ["SCHEMA", "Batch", "Outbox", "SqliteOutbox", "add"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
+BACKOFF = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 
 # Times are Unix seconds. A row's state follows from facts: there is no IN_PROGRESS that a crash
 # could leave behind.
@@ -133,12 +134,7 @@ class _SqliteBatch:
                         answer.outcome.value,
                         answer.detail,
                         now if confirmed else None,
-                        now + _pause(row[-1]),
+                        now + BACKOFF.pause(row[-1] + 1),
                         row[0],
                     ),
                 )
-
-
-def _pause(failures: int) -> float:
-    full: float = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 32))
-    return full * random.uniform(0.5, 1.0)  # noqa: S311 - not a secret
