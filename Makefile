@@ -26,7 +26,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help setup demo test lesson proof check format lock clean
+.PHONY: help setup demo chaos test lesson proof check format lock clean
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
 
@@ -37,6 +37,9 @@ demo: $(READY) ## the whole exchange with real processes and real failures (abou
 
 test: $(READY) ## the suite: unit, broker, crash; ARGS and T are passed on
 	@$(BIN)/python -m pytest $(T) $(ARGS)
+
+chaos: $(READY) ## every kind of fault against the whole exchange, judged (about 90 s); ARGS='--seed 7'
+	@$(BIN)/delivery chaos $(ARGS)
 
 lesson: $(READY) ## one lesson: make lesson N=07 ARGS=--step
 	@$(BIN)/delivery lesson $(N) $(ARGS)

@@ -88,6 +88,10 @@ class Broker:
         machine.restart_app()
         wait_ready(self.amqp_url, say, management_url=self.management_url, running=machine.running)
 
+    def ctl(self, *command: str) -> None:
+        """Run rabbitmqctl on it. Raises DeliveryError if it fails."""
+        self._own("administer").ctl(*command)
+
     def _own(self, action: str) -> Machine:
         if self.machine is None:
             raise NotOurs(f"this broker is not ours to {action}: DELIVERY_AMQP_URL gave it to us")

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from delivery.errors import DeliveryError
@@ -39,78 +39,126 @@ def await_that(
 
 
 class Actor:
-    """One process: ``python -m delivery ...``, with its log in a file."""
+    """One process of the program, with its log in a file."""
 
     def __init__(
-        self, name: str, arguments: list[str], environ: Mapping[str, str], log: Path, stop: Stop
+        self, name: str, command: Sequence[str], environ: Mapping[str, str], log: Path, stop: Stop
     ) -> None:
         self.name = name
         self._stop = stop
         self._log = log
-        self._seen_before = len(self.log())
+        self.begun = self.mark()
+        self.process = subprocess.Popen(
+            command,
+            env=dict(environ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            start_new_session=True,  # Ctrl-C is for the director, who then stops the actors
+        )
+        # Through a pipe: an actor whose disk is full can still say so.
         with log.open("ab") as file:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "delivery", *arguments],
-                env=dict(environ),
-                stdout=file,
-                stderr=file,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the director, who then stops the actors
+            self._copier = subprocess.Popen(
+                ["cat"], stdin=self.process.stdout, stdout=file, start_new_session=True
             )
+        assert self.process.stdout is not None
+        self.process.stdout.close()
 
-    def log(self) -> str:
-        """Return everything that the actor has logged, earlier processes included."""
-        return self._log.read_text(errors="replace") if self._log.exists() else ""
+    def mark(self) -> int:
+        """Return the place in the log that is now its end, to look from there later."""
+        return self._log.stat().st_size if self._log.exists() else 0
 
-    def said(self, event: str) -> int:
-        """Return how often this process has logged *event*."""
-        return self.log()[self._seen_before :].count(f" {event}")
+    def log(self, since: int = 0) -> str:
+        """Return what was logged since a mark; all of it, earlier processes' included, without."""
+        if not self._log.exists():
+            return ""
+        with self._log.open("rb") as file:
+            file.seek(since)
+            return file.read().decode(errors="replace")
 
-    def await_event(self, event: str, *, times: int = 1, seconds: float = 30.0) -> str:
-        """Wait until this process has logged *event*, and return the line."""
+    def said(self, event: str, *, since: int | None = None) -> int:
+        """Return how often *event* was logged, since a mark or by this process."""
+        return self.log(self.begun if since is None else since).count(f" {event}")
+
+    def await_event(
+        self, event: str, *, times: int = 1, since: int | None = None, seconds: float = 30.0
+    ) -> str:
+        """Wait until *event* was logged, by this process or since a mark, and return the line."""
 
         def happened() -> bool:
-            if self.said(event) >= times:
+            if self.said(event, since=since) >= times:
                 return True
             if (code := self.process.poll()) is not None:
-                last = "".join(self.log().splitlines(keepends=True)[-5:])
+                self._copier.wait(10)
+                if self.said(event, since=since) >= times:
+                    return True
+                last = "".join(self.log(self.begun).splitlines(keepends=True)[-5:])
                 raise DeliveryError(f"{self.name} ended with {code}: {last.strip()}")
             return False
 
         await_that(happened, f"{self.name} says {event}", stop=self._stop, seconds=seconds)
-        own = self.log()[self._seen_before :]
+        own = self.log(self.begun if since is None else since)
         return next(iter(re.findall(rf".* {re.escape(event)}.*", own)), "")
 
     def stop(self) -> int:
         """Ask it to finish (SIGTERM), wait, and return its exit code."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
+        return self.wait(10)
+
+    def kill(self) -> int:
+        """Crash it (SIGKILL), and return its exit code."""
+        self.process.kill()
+        return self.wait(10)
+
+    def wait(self, seconds: float) -> int:
+        """Wait until it has ended, killing it after *seconds*; return its exit code."""
         try:
-            return self.process.wait(10)
+            self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            return self.process.wait()
+        code = self.process.wait()
+        self._copier.wait(10)  # its last words are in the log
+        return code
+
+
+PROGRAM = (sys.executable, "-m", "delivery")
 
 
 class Cast:
-    """The actors on stage; they share *arguments* and *environ*. Waiting for one heeds *stop*."""
+    """The actors on stage; they share *program*, its *arguments*, and *environ*.
+
+    Waiting for one heeds *stop*.
+    """
 
     def __init__(
-        self, arguments: list[str], environ: Mapping[str, str], logs: Path, stop: Stop | None = None
+        self,
+        arguments: Sequence[str],
+        environ: Mapping[str, str],
+        logs: Path,
+        stop: Stop | None = None,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         self.stop_asked = Stop() if stop is None else stop
         self._arguments = arguments
         self._environ = environ
         self._logs = logs
+        self._program = program
         self._on_stage: dict[str, Actor] = {}
         logs.mkdir(parents=True, exist_ok=True)
 
-    def start(self, name: str, command: list[str], **more: str) -> Actor:
-        """Start (again) the actor *name* with *more* environment."""
+    def start(
+        self, name: str, command: Sequence[str], *, wrap: Sequence[str] = (), **more: str
+    ) -> Actor:
+        """Start (again) the actor *name* with *more* environment.
+
+        *wrap* is a command of our own that runs the program's command.
+        """
+        program = [*wrap, *self._program[1:]] if wrap else [*self._program]
         environ = {**self._environ, **more}
         log = self._logs / f"{name}.log"
-        actor = Actor(name, [*self._arguments, *command], environ, log, self.stop_asked)
-        self._on_stage[name] = actor
+        full = [*program, *self._arguments, *command]
+        actor = self._on_stage[name] = Actor(name, full, environ, log, self.stop_asked)
         return actor
 
     def __getitem__(self, name: str) -> Actor:

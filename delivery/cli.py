@@ -12,6 +12,7 @@ import typer
 
 from delivery import __version__
 from delivery.cli_broker import broker_app, doctor
+from delivery.cli_chaos import chaos
 from delivery.cli_course import demo, lesson, stage
 from delivery.cli_dead import dead_app
 from delivery.cli_look import ledger, reconcile, status
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 for command in (
     demo,
+    chaos,
     api,
     relay,
     receive,

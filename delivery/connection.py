@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
 
 import pika
 from pika.adapters.blocking_connection import BlockingConnection
@@ -30,7 +31,8 @@ class BrokerSettings:
     """Everything needed to reach the broker; times are in seconds.
 
     Heartbeat and blocked_timeout are always set: pika's defaults leave a dead connection unnoticed
-    for two minutes, and a publish that a broker alarm blocks waiting for ever.
+    for two minutes, and a publish that a broker alarm blocks waiting for ever. The URL may ask for
+    another heartbeat, ``?heartbeat=10``, as RabbitMQ's URI query parameters do.
     """
 
     url: str
@@ -61,7 +63,8 @@ class BrokerSettings:
                 f"the broker's URL can't be read ({error});"
                 " expected amqp://user:password@host:5672/%2F"
             ) from error
-        parameters.heartbeat = self.heartbeat
+        if "heartbeat" not in parse_qs(urlsplit(self.url).query):
+            parameters.heartbeat = self.heartbeat
         parameters.blocked_connection_timeout = self.blocked_timeout
         parameters.socket_timeout = self.connect_timeout
         parameters.stack_timeout = self.stack_timeout

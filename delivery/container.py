@@ -92,10 +92,15 @@ class Container:
 
     def restart_app(self) -> None:
         """Stop the broker in its Erlang VM and start it again there; the VM goes on."""
-        for command in ("stop_app", "start_app"):
-            done = self._get().exec_run(["rabbitmqctl", command])
-            if done.exit_code != 0:
-                raise DeliveryError(f"the container's broker can't {command}: {done.output!r}")
+        self.ctl("stop_app")
+        self.ctl("start_app")
+
+    def ctl(self, *command: str) -> None:
+        """Run rabbitmqctl. Raises DeliveryError with what it said if it fails."""
+        done = self._get().exec_run(["rabbitmqctl", *command])
+        if done.exit_code != 0:
+            said = done.output.decode(errors="replace").strip()
+            raise DeliveryError(f"the container's broker can't {' '.join(command)}: {said}")
 
     def kill(self) -> None:
         """Crash it: SIGKILL for the Erlang VM, which has no say in it."""

@@ -90,7 +90,9 @@ def apply_batch(
 def _apply(delivery: Delivery, tx: sqlite3.Connection, handle: Handler) -> Handled | Failed:
     try:
         with savepoint(tx):
-            return Handled(delivery, handle(event_of(delivery), tx))
+            effect = handle(event_of(delivery), tx)
+            reach("consumer.handled", delivery.message_id)
+            return Handled(delivery, effect)
     except TemporaryError:
         raise  # not the message's fault: no attempt is spent
     except Exception as error:  # noqa: BLE001 - a handler may raise anything; a policy decides

@@ -25,6 +25,19 @@ class Management:
 
         Raises OSError if there is no such answer, whatever is wrong with the address or the server.
         """
+        return self._ask("GET", path, None)
+
+    def put(self, path: str, value: object) -> None:
+        """Set what *path* names, such as ``/api/policies/%2F/name``. Raises OSError."""
+        self._ask("PUT", path, json.dumps(value).encode())
+
+    def delete(self, path: str) -> None:
+        """Remove what *path* names. Raises OSError."""
+        self._ask("DELETE", path, None)
+
+    def _ask(
+        self, method: str, path: str, body: bytes | None
+    ) -> tuple[Any, http.client.HTTPMessage]:
         try:
             parts, amqp = urlsplit(self.url), urlsplit(self.amqp_url)
             user = parts if parts.username else amqp
@@ -32,12 +45,15 @@ class Management:
             host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
             port = f":{parts.port}" if parts.port else ""
             request = urllib.request.Request(  # noqa: S310 - the operator's own address
-                f"{parts.scheme}://{host}{port}{path}", headers={"Authorization": f"Basic {login}"}
+                f"{parts.scheme}://{host}{port}{path}",
+                data=body,
+                method=method,
+                headers={"Authorization": f"Basic {login}", "Content-Type": "application/json"},
             )
             # No proxy: the broker is asked directly, and its password goes nowhere else.
             direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
             with direct.open(request, timeout=5) as answer:
-                return json.load(answer), answer.headers
+                return json.loads(answer.read() or b"null"), answer.headers
         except (http.client.HTTPException, ValueError) as error:
             raise OSError(f"no management API there: {error!r}") from error
 

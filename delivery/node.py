@@ -86,15 +86,19 @@ class Node:
         if not server.wait(timeout):
             raise DeliveryError(f"the node did not stop in {timeout:g} s, see {self.log}")
 
-    def restart_app(self, timeout: float = 60.0) -> None:
+    def restart_app(self) -> None:
         """Stop the broker in its Erlang VM and start it again there; the VM goes on."""
+        self.ctl("stop_app")
+        self.ctl("start_app")
+
+    def ctl(self, *command: str, timeout: float = 60.0) -> None:
+        """Run rabbitmqctl. Raises DeliveryError if it fails."""
+        argv = [str(scripts() / "rabbitmqctl"), *command]
         env = environment(self.folder, self.ports)
-        for command in ("stop_app", "start_app"):
-            argv = [str(scripts() / "rabbitmqctl"), command]
-            try:
-                subprocess.run(argv, env=env, capture_output=True, timeout=timeout, check=True)
-            except subprocess.SubprocessError as error:
-                raise DeliveryError(f"the node can't {command}: {error}") from error
+        try:
+            subprocess.run(argv, env=env, capture_output=True, timeout=timeout, check=True)
+        except subprocess.SubprocessError as error:
+            raise DeliveryError(f"the node can't {' '.join(command)}: {error}") from error
 
     def kill(self) -> None:
         """Crash it: SIGKILL for the Erlang VM, which has no say in it."""

@@ -8,21 +8,28 @@ from collections.abc import Callable, Mapping
 
 __all__ = ["arm", "arm_from", "kill_here", "reach"]
 
-_armed: dict[str, Callable[[], None]] = {}
+_armed: dict[str, Callable[[str], None]] = {}
 
 
-def reach(point: str) -> None:
-    """Say that the process has come to *point*; nothing happens unless the point is armed."""
+def reach(point: str, about: str = "") -> None:
+    """Say that the process has come to *point*; nothing happens unless the point is armed.
+
+    *about* names what it is at work on, where that is one message.
+    """
     if action := _armed.get(point):
-        action()
+        action(about)
 
 
-def arm(point: str, action: Callable[[], None], *, on_visit: int = 1) -> None:
-    """Run *action* the *on_visit*-th time that *point* is reached, and not again."""
+def arm(
+    point: str, action: Callable[[], None], *, on_visit: int = 1, about: str | None = None
+) -> None:
+    """Run *action* the *on_visit*-th time that *point* is reached (*about* that), and not again."""
     left = on_visit
 
-    def visit() -> None:
+    def visit(subject: str) -> None:
         nonlocal left
+        if about is not None and about != subject:
+            return
         left -= 1
         if left == 0:
             action()
@@ -36,7 +43,12 @@ def kill_here() -> None:
 
 
 def arm_from(environ: Mapping[str, str]) -> None:
-    """Arm what ``DELIVERY_KILL_AT`` says: ``consumer.committed``, or ``relay.confirmed:3``."""
-    point, _, visit = environ.get("DELIVERY_KILL_AT", "").partition(":")
+    """Arm what ``DELIVERY_KILL_AT`` says.
+
+    ``consumer.committed``; the third visit, ``relay.confirmed:3``; or the visit that one message
+    makes, ``consumer.handled@MESSAGE_ID``.
+    """
+    said, _, about = environ.get("DELIVERY_KILL_AT", "").partition("@")
+    point, _, visit = said.partition(":")
     if point:
-        arm(point, kill_here, on_visit=int(visit or 1))
+        arm(point, kill_here, on_visit=int(visit or 1), about=about or None)

@@ -1,0 +1,194 @@
+"""Attack a running system with a schedule of faults, let it heal, and judge what is left."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from delivery.arena import Arena
+from delivery.books import settled_accounts
+from delivery.campaign import Record, inject_all
+from delivery.errors import DeliveryError
+from delivery.heal import Healed, heal
+from delivery.ledger import Account
+from delivery.routes import RECIPIENTS
+from delivery.schedule import Planned
+from delivery.stopping import Stop
+from delivery.stores import PUBLISHER
+from delivery.system import System, ours, set_up
+from delivery.timeline import Sample, Timeline
+from delivery.traffic import MOODY, Traffic
+from delivery.triage import browse
+from delivery.verdict import Facts, Tally, differences, tally
+
+__all__ = ["Load", "Run", "attack", "moody", "put_under_load"]
+
+QUIET = 120.0  # seconds until everything must have arrived; a row's pause is 30 s at most
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is published meanwhile: *rate* a second, until at least *events* are accepted."""
+
+    rate: float = 40.0
+    events: int = 0
+    materials: int = 200
+    seed: int = 1
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything that is known about a run; *differences* is empty if every promise was kept."""
+
+    system: str
+    broker: str
+    load: Load
+    begun: float
+    seconds: float
+    records: Sequence[Record]
+    samples: Sequence[Sample]
+    tally: Tally
+    accounts: Sequence[Account] = ()
+    healed: Sequence[Healed] = ()
+    differences: Sequence[str] = field(default=())
+
+    @property
+    def bites(self) -> Mapping[str, tuple[int, int]]:
+        """How often each kind of fault was injected, and how often it bit."""
+        injected = Counter(record.planned.kind for record in self.records)
+        bit = Counter(record.planned.kind for record in self.records if record.bit)
+        return {kind: (injected[kind], bit[kind]) for kind in sorted(injected)}
+
+
+def attack(
+    environ: Mapping[str, str],
+    planned: Sequence[Planned],
+    load: Load,
+    *,
+    say: Callable[[str], None],
+    stop: Stop,
+    system: System | None = None,
+) -> Run:
+    """Run one campaign against this package's processes, and judge it.
+
+    Raises DeliveryError if it can't even begin, or was interrupted.
+    """
+    with set_up(system or ours(), environ, say, stop) as arena:
+        begun = time.time()
+        moody(arena)
+        records, samples, error = put_under_load(arena, planned, load, say)
+        say("healing: every process runs, every message gets its time")
+        resting = await_rest(arena)
+        healed = heal(arena, records)
+        accounts = settled_accounts(arena.config, seconds=30)
+        facts = facts_of(arena)
+        entries = arena.journal.entries.values()
+        wrong = [
+            *([error] if error else []),
+            *(
+                f"{r.planned.kind} (fault {r.planned.number}): {r.error}"
+                for r in records
+                if r.error
+            ),
+            *(f"{h.recipient} lost {h.event_id} by our own code" for h in healed if not h.fault),
+            *differences(entries, facts, accounts),
+        ]
+        return Run(
+            system="delivery",
+            broker=f"RabbitMQ {arena.broker.version}",
+            load=load,
+            begun=begun,
+            seconds=time.time() - begun,
+            records=records,
+            samples=[*samples, *resting],
+            tally=tally(entries, facts),
+            accounts=accounts,
+            healed=healed,
+            differences=wrong,
+        )
+
+
+def put_under_load(
+    arena: Arena, planned: Sequence[Planned], load: Load, say: Callable[[str], None]
+) -> tuple[list[Record], list[Sample], str]:
+    """Publish, inject the faults, and return when the last request is answered.
+
+    The third value says why publishing ended early, if it did.
+    """
+    traffic = Traffic(arena.journal, rate=load.rate, materials=load.materials, seed=load.seed)
+    timeline = Timeline(arena)
+    traffic.start()
+    timeline.start()
+    done = 0
+
+    def note(record: Record) -> None:
+        nonlocal done
+        done += 1
+        result = record.evidence if record.bit else f"DID NOT BITE: {record.evidence}"
+        if record.error:
+            result = f"DID NOT RECOVER: {record.error}"
+        took = record.ended - record.begun
+        say(f"{done:4} of {len(planned)}  {record.planned.kind:18} {took:5.1f} s  {result}")
+
+    try:
+        records = inject_all(arena, planned, note=note)
+        while len(arena.journal.entries) < load.events and traffic.is_alive() and not arena.stop:
+            time.sleep(0.2)
+    finally:
+        traffic.end()
+        timeline.end()
+    if arena.stop:
+        raise DeliveryError("interrupted: nothing was judged")
+    return records, timeline.samples, str(traffic.error or "")
+
+
+def await_rest(arena: Arena) -> list[Sample]:
+    """Wait until nothing is on the way, at most QUIET seconds, and return the samples."""
+    timeline = Timeline(arena)
+    timeline.start()
+    try:
+        arena.recovers(lambda: timeline.samples and timeline.samples[-1].at_rest, "", QUIET)
+    except DeliveryError:
+        if arena.stop:
+            raise
+        # The ledger will say what is where.
+    finally:
+        timeline.end()
+    return timeline.samples
+
+
+def moody(arena: Arena) -> None:
+    """Let each recipient's own store refuse moody titles in one second out of three."""
+    for recipient in RECIPIENTS:
+        arena.write(
+            recipient,
+            f"CREATE TRIGGER moody BEFORE INSERT ON {recipient} WHEN NEW.title LIKE '{MOODY}%'"
+            " AND CAST(strftime('%s', 'now') AS INTEGER) % 3 = 0"
+            " BEGIN SELECT RAISE(ABORT, 'not in the mood'); END",
+        )
+
+
+def facts_of(arena: Arena) -> Facts:
+    """Read what this package's stores and dead queues hold."""
+    dead = {}
+    with arena.connection() as connection:
+        for recipient in RECIPIENTS:
+            messages = browse(connection, arena.config.route(recipient))
+            dead[recipient] = {message.key: message.reason for message in messages}
+    with closing(arena.config.stores.open(PUBLISHER)) as publisher:
+        outbox = {event for (event,) in publisher.execute("SELECT event_id FROM outbox")}
+        query = "SELECT event_id FROM outbox WHERE confirmed_at IS NULL"
+        pending = {event for (event,) in publisher.execute(query)}
+    with closing(arena.config.stores.open("audit")) as audit:
+        entries = [event for (event,) in audit.execute("SELECT event_id FROM audit")]
+    with closing(arena.config.stores.open("catalog")) as catalog:
+        cards = {
+            material: (revision, title)
+            for material, revision, title in catalog.execute(
+                "SELECT material_id, revision, title FROM catalog"
+            )
+        }
+    return Facts(outbox=outbox, audit=entries, catalog=cards, pending=pending, dead=dead)

@@ -1,0 +1,63 @@
+"""What a fault is: what is done, to whom, what must come of it, and what the broker may lose."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+
+from delivery.arena import Arena
+
+__all__ = ["Fault", "Limit", "Target", "await_lost", "back_again", "marks"]
+
+Target = tuple[str, ...]  # the processes that a fault has for itself; the first is the one it hits
+Injection = Callable[[Arena, Target, Random], str]
+
+
+class Limit(enum.Enum):
+    """What the broker may lose by a fault, by its documentation or as seen: `reconcile` heals it.
+
+    Everything else that goes missing is a loss by our own code.
+    """
+
+    NOTHING = "nothing"
+    EXPIRED = "what leaves a retry queue while the broker is killed or the queue refuses"
+    QUEUE = "what is in the queue that is deleted, or comes while there is none"
+    UNBOUND = "what is confirmed while one recipient's queue is bound and the other is not"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One kind of fault. *inject* returns the evidence, or raises DidNotBite.
+
+    It leaves everything healed: the processes run and the broker is as it was.
+    """
+
+    name: str
+    what: str
+    end: str
+    inject: Injection
+    targets: tuple[Target, ...]
+    limit: Limit = Limit.NOTHING
+    slow: bool = False  # takes several seconds: less often in a long run
+    ours: bool = False  # works on this package's stores or points, so not on a baseline
+
+
+def marks(arena: Arena, target: Target) -> dict[str, int]:
+    """Return where the logs of *target* end now."""
+    return {process: arena.cast[process].mark() for process in target if process in arena.taps}
+
+
+def await_lost(arena: Arena, since: dict[str, int]) -> None:
+    """Wait until each process says that its connection is gone. Raises DidNotBite."""
+    for process, mark in since.items():
+        lost = partial(arena.said, process, " connection.lost", mark)
+        arena.bites(lost, f"{process} says that its connection is lost")
+
+
+def back_again(arena: Arena, since: dict[str, int]) -> None:
+    """Wait until each process is ready again. Raises DeliveryError if one is not."""
+    for process, mark in since.items():
+        arena.ready(process, since=mark)

@@ -1,0 +1,134 @@
+"""Find what was lost in a run, say which fault's known limit explains it, and send it again."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from delivery.arena import Arena, Skew
+from delivery.campaign import Record
+from delivery.faults import Limit
+from delivery.faults_process import WRONG_BY
+from delivery.pipeline import ConfirmedChannel
+from delivery.reconcile import missing, send_again
+from delivery.routes import RECIPIENTS
+from delivery.stores import PUBLISHER
+from delivery.triage import browse
+
+__all__ = ["Healed", "explanation", "failures_in", "heal"]
+
+# Seconds around a fault within which its limit explains a loss. FACTS 2d: a message that expires
+# up to 2 s before a kill may be gone; a queue may hold what a stalled recipient left in it.
+EXPIRY_BEFORE, QUEUED_BEFORE, AFTER = 3.0, 40.0, 1.0
+DAY = 86_400.0
+
+
+@dataclass(frozen=True)
+class Healed:
+    """An event that *recipient* never settled, sent to it again; *fault* explains the loss.
+
+    *fault* is empty if none does: then it was lost by our own code.
+    """
+
+    recipient: str
+    event_id: str
+    fault: str
+
+
+def heal(arena: Arena, records: Sequence[Record]) -> list[Healed]:
+    """Send what each recipient lacks to it again, and return it with its explanations."""
+    healed: list[Healed] = []
+    for recipient in RECIPIENTS:
+        route = arena.config.route(recipient)
+        with arena.connection() as connection:
+            dead = {message.key for message in browse(connection, route) if message.is_event}
+        with (
+            closing(arena.config.stores.open(PUBLISHER)) as feed,
+            closing(arena.config.stores.open(recipient)) as inbox,
+        ):
+            # A relay whose clock was ahead confirmed in the future.
+            found = missing(feed, inbox, route, dead=dead, grace=-2.0 * WRONG_BY)
+            if not found:
+                continue
+            failures = failures_in(arena.cast[recipient].log(), records[0].begun)
+            for event in found:
+                (row,) = feed.execute(
+                    "SELECT confirmed_at FROM outbox WHERE event_id = ?", (event.event_id,)
+                )
+                expired = [
+                    at + arena.config.retries_ms[n] / 1000
+                    for n, at in enumerate(failures.get(event.event_id, ()))
+                    if n < len(arena.config.retries_ms)
+                ]
+                fault = explanation(
+                    recipient,
+                    confirmed=[*_right(row[0], "relay", arena.skews)],
+                    expired=[
+                        right for at in expired for right in _right(at, recipient, arena.skews)
+                    ],
+                    records=records,
+                )
+                healed.append(Healed(recipient, event.event_id, fault))
+        with ConfirmedChannel(arena.config.named("reconcile")) as channel:
+            send_again(channel, route, found)
+    return healed
+
+
+def explanation(
+    recipient: str,
+    *,
+    confirmed: Iterable[float],
+    expired: Iterable[float],
+    records: Iterable[Record],
+) -> str:
+    """Return the kind of the fault that explains a loss, or nothing if none does.
+
+    *confirmed* are the times at which the event may have reached the exchange, *expired* those at
+    which it may have left a retry queue (Unix seconds).
+    """
+    for record in records:
+        limit, end = record.planned.fault.limit, record.ended + AFTER
+        hit = recipient in record.target
+        begun = record.begun
+        if limit is Limit.EXPIRED and hit and _within(expired, begun - EXPIRY_BEFORE, end):
+            return record.planned.kind
+        if (
+            limit is Limit.QUEUE
+            and hit
+            and _within([*confirmed, *expired], begun - QUEUED_BEFORE, end)
+        ):
+            return record.planned.kind
+        if limit is Limit.UNBOUND and _within(confirmed, begun - AFTER, end):
+            return record.planned.kind
+    return ""
+
+
+def failures_in(log: str, begun: float) -> Mapping[str, list[float]]:
+    """Return when each message failed (Unix seconds), by its id; the log says the time of day."""
+    found: dict[str, list[float]] = defaultdict(list)
+    line = re.compile(
+        r"^(\d\d):(\d\d):(\d\d) \w+ delivery\.settled .*?message_id=(\S+) effect=failed", re.M
+    )
+    local = time.localtime(begun)
+    midnight = begun - (local.tm_hour * 3600 + local.tm_min * 60 + local.tm_sec)
+    for hours, minutes, seconds, message_id in line.findall(log):
+        at = midnight + int(hours) * 3600 + int(minutes) * 60 + int(seconds)
+        found[message_id].append(at if at > begun - DAY / 2 else at + DAY)
+    return found
+
+
+def _within(times: Iterable[float], begin: float, end: float) -> bool:
+    return any(begin <= at <= end for at in times)
+
+
+def _right(at: float, process: str, skews: Iterable[Skew]) -> Iterator[float]:
+    """Return what time it may have been when *process* said *at*."""
+    yield at
+    for skew in skews:
+        right = at - skew.seconds
+        if skew.process == process and skew.begun - 1 <= right <= skew.ended + 1:
+            yield right

@@ -1,0 +1,77 @@
+"""Tell what came of a chaos run: as lines for people, as JSON, and as a page."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from delivery.chaos import Run
+from delivery.report_page import page
+from delivery.terminal import plain
+
+__all__ = ["as_data", "summary", "write_report"]
+
+
+def summary(run: Run) -> Iterator[str]:
+    """Yield the verdict in lines."""
+    injected = sum(count for count, _ in run.bites.values())
+    bit = sum(count for _, count in run.bites.values())
+    yield f"{run.tally.accepted} accepted in {run.seconds:.0f} s on {run.broker}"
+    yield f"{injected} faults injected, {bit} bit: " + ", ".join(
+        f"{kind} {bit} of {count}" if bit != count else f"{kind} {bit}"
+        for kind, (count, bit) in run.bites.items()
+    )
+    for account in run.accounts:
+        places = ("applied", "stale", "dead", "difference")
+        counts = ", ".join(f"{place} {getattr(account, place)}" for place in places)
+        yield f"{account.recipient}: {counts}; {account.foreign_dead} foreign messages dead"
+    for fault, count in sorted(Counter(h.fault for h in run.healed if h.fault).items()):
+        yield f"lost by the broker and healed by reconcile: {count}, explained by {fault}"
+    for line in run.differences:
+        yield f"DIFFERENCE: {line}"
+    yield "THIS DOES NOT ADD UP" if run.differences else "everything adds up"
+
+
+def as_data(run: Run, seed: int) -> dict[str, Any]:
+    """Return the whole run for machines; times are Unix seconds."""
+    return {
+        "seed": seed,
+        "system": run.system,
+        "broker": run.broker,
+        "load": plain(run.load),
+        "begun": run.begun,
+        "seconds": round(run.seconds, 1),
+        "adds_up": not run.differences,
+        "differences": list(run.differences),
+        "tally": plain(run.tally),
+        "accounts": [plain(account) for account in run.accounts],
+        "healed": [plain(each) for each in run.healed],
+        "kinds": {kind: {"injected": n, "bit": b} for kind, (n, b) in run.bites.items()},
+        "faults": [
+            {
+                "number": record.planned.number,
+                "kind": record.planned.kind,
+                "target": list(record.target),
+                "begun": round(record.begun, 2),
+                "ended": round(record.ended, 2),
+                "bit": record.bit,
+                "evidence": record.evidence,
+                "error": record.error,
+            }
+            for record in sorted(run.records, key=lambda record: record.begun)
+        ],
+        "timeline": [plain(sample) for sample in run.samples],
+    }
+
+
+def write_report(run: Run, seed: int, folder: Path) -> Sequence[Path]:
+    """Write report.json and report.html into *folder*; return their paths. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    data = as_data(run, seed)
+    machine, readable = folder / "report.json", folder / "report.html"
+    machine.write_text(json.dumps(data, default=plain, indent=1), encoding="utf-8")
+    readable.write_text(page(data), encoding="utf-8")
+    return machine, readable

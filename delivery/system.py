@@ -1,0 +1,150 @@
+"""The system under attack: processes with a line and a user each, on a broker of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+from delivery.arena import API, PROCESSES, RELAY, Arena, counting
+from delivery.broker import Broker
+from delivery.cast import Cast
+from delivery.config import Config
+from delivery.connection import BrokerSettings
+from delivery.process import free_ports
+from delivery.routes import RECIPIENTS
+from delivery.sandbox import disposable_broker
+from delivery.stopping import Stop
+from delivery.stores import Stores
+from delivery.traffic import Journal
+from delivery.wiretap import Wiretap
+
+__all__ = ["System", "ours", "set_up"]
+
+NAMESPACE = "chaos"
+HEARTBEAT = 3  # seconds: short, so that a silent line is noticed within some 15 s
+RETRIES_MS = (500, 1_000, 2_000)
+
+
+@dataclass(frozen=True)
+class System:
+    """What is attacked: this package, or another program that does the same work.
+
+    It reads DELIVERY_AMQP_URL, DELIVERY_NAMESPACE and DELIVERY_DATA, serves the API at the port
+    that ``{port}`` stands for, and logs ``NAME.ready``.
+    """
+
+    name: str
+    program: Sequence[str]
+    commands: Mapping[str, Sequence[str]]
+    publisher: str = RELAY
+    environ: Mapping[str, str] = field(default_factory=dict)
+    ours: bool = False
+    skips: Sequence[str] = ()  # kinds of fault that there is nothing for
+
+
+def ours() -> System:
+    """Return this package's processes."""
+    retries = ",".join(map(str, RETRIES_MS))
+    options = ("--namespace", NAMESPACE, "--retries", retries)
+    return System(
+        "delivery",
+        (sys.executable, "-m", "delivery", *options),
+        {
+            API: ("api", "--port", "{port}"),
+            RELAY: ("relay",),
+            **{recipient: ("receive", recipient) for recipient in RECIPIENTS},
+        },
+        ours=True,
+    )
+
+
+@contextlib.contextmanager
+def set_up(
+    system: System, environ: Mapping[str, str], say: Callable[[str], None], stop: Stop
+) -> Iterator[Arena]:
+    """Start a broker and the system's processes, and remove everything afterwards."""
+    data = Path(tempfile.mkdtemp(prefix="delivery-chaos-"))
+    try:
+        with disposable_broker(environ, say) as broker, contextlib.ExitStack() as stack:
+            say(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
+            arena = stack.enter_context(_arena(system, environ, broker, data, stop))
+            for process in arena.commands:
+                arena.start(process)
+            for process in arena.commands:
+                arena.ready(process)
+            yield arena
+    finally:
+        shutil.rmtree(data, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _arena(
+    system: System, environ: Mapping[str, str], broker: Broker, data: Path, stop: Stop
+) -> Iterator[Arena]:
+    config = Config(
+        broker=BrokerSettings(url=broker.amqp_url),
+        stores=Stores(data),
+        namespace=NAMESPACE,
+        retries_ms=RETRIES_MS,
+        management_url=broker.management_url,
+    )
+    (port,) = free_ports(1)
+    own = {
+        **environ,
+        **system.environ,
+        "DELIVERY_DATA": str(data),
+        "DELIVERY_NAMESPACE": NAMESPACE,
+        "DELIVERY_AMQP_URL": broker.amqp_url,
+    }
+    own.pop("DELIVERY_KILL_AT", None)
+    with contextlib.ExitStack() as stack:
+        users = {process: f"chaos-{process}" for process in PROCESSES}
+        password = secrets.token_hex(8)
+        taps = {
+            process: stack.enter_context(
+                Wiretap(broker.amqp_url, user=user, password=password, heartbeat=HEARTBEAT)
+            )
+            for process, user in users.items()
+            if process in system.commands and (process != API or system.publisher == API)
+        }
+        cast = Cast((), own, data / "logs", stop, system.program)
+        arena = Arena(
+            config=config,
+            broker=broker,
+            cast=stack.enter_context(cast.curtain()),
+            commands={
+                process: [word.format(port=port) for word in command]
+                for process, command in system.commands.items()
+            },
+            taps=taps,
+            users=users,
+            journal=Journal(f"http://127.0.0.1:{port}", stop),
+            heartbeat=HEARTBEAT,
+            slow_steps=int(_steps_a_second() * 2.3 * HEARTBEAT),
+            publisher=system.publisher,
+            ours=system.ours,
+        )
+        for process in taps:
+            login = {"password": password, "tags": ""}
+            arena.management.put(f"/api/users/{quote(users[process])}", login)
+            arena.allow(process)
+        yield arena
+
+
+def _steps_a_second() -> float:
+    """Measure how fast SQLite counts here."""
+    steps = 300_000
+    with closing(sqlite3.connect(":memory:")) as store:
+        begun = time.perf_counter()
+        store.execute(counting(steps)).fetchone()
+        return steps / (time.perf_counter() - begun)

@@ -1,0 +1,77 @@
+"""``delivery chaos``: real processes on a broker of their own, attacked and judged."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support.waiting import wait_for
+
+from delivery.schedule import KINDS
+
+DELIVERY = [sys.executable, "-m", "delivery"]
+
+
+def chaos(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [*DELIVERY, "chaos", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+
+
+def test_a_short_campaign_adds_up_and_is_reported(tmp_path: Path) -> None:
+    """Each fault left evidence; the report's counts are the ledger's; the page is written."""
+    kinds = ["kill-relay", "cut-before-confirm", "cut-before-ack", "duplicate", "reorder", "poison"]
+    only = [word for kind in kinds for word in ("--only", kind)]
+    run = chaos("--seed", "3", "--report", str(tmp_path), "--json", *only)
+
+    assert run.returncode == 0, run.stdout + run.stderr
+    report = json.loads(run.stdout)
+    assert report["adds_up"] is True
+    assert report["kinds"] == {kind: {"injected": 1, "bit": 1} for kind in sorted(kinds)}
+    assert report["tally"]["accepted"] > 20
+    assert report["timeline"][-1]["settled"]["audit"] == report["tally"]["accepted"]
+    for account in report["accounts"]:
+        assert account["difference"] == account["pending"] == account["ready"] == 0
+        assert account["foreign_dead"] == 3
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written == report
+    assert "everything adds up" in (tmp_path / "report.html").read_text()
+
+
+def test_an_interrupt_ends_a_campaign_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(
+        [*DELIVERY, "chaos", "--only", "stall"], env=environ, stderr=subprocess.PIPE, text=True
+    )
+    wait_for(lambda: [*tmp_path.glob("*/logs/audit.log")], "the processes are started", 60)
+    wait_for(
+        lambda: "audit.ready" in next(tmp_path.glob("*/logs/audit.log")).read_text(), "ready", 60
+    )
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 1, said
+    assert said.splitlines()[-1].startswith("error: interrupted")
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_the_list_explains_every_kind() -> None:
+    said = chaos("--list").stdout
+    for kind, fault in KINDS.items():
+        assert f"{kind}\n    does: {fault.what}\n    then: {fault.end}\n" in said
+
+
+def test_the_plan_is_shown_without_doing_it() -> None:
+    first, again = (chaos("--plan", "--seed", "5", "--faults", "30").stdout for _ in range(2))
+    assert first == again
+    assert len(first.splitlines()) == 30
+
+
+@pytest.mark.parametrize("arguments", [("--only", "nonsense"), ("--without", "nonsense")])
+def test_a_kind_that_does_not_exist_is_an_error_with_a_hint(arguments: tuple[str, str]) -> None:
+    run = chaos(*arguments)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr == "error: there is no fault 'nonsense'; see: delivery chaos --list\n"

@@ -1,0 +1,73 @@
+"""A loss is put down to the broker only where a fault's known limit explains it."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from delivery.arena import PROCESSES
+from delivery.campaign import Record
+from delivery.heal import explanation, failures_in
+from delivery.schedule import Planned
+
+BEGUN, ENDED = 1000.0, 1010.0
+
+
+def record(kind: str, *target: str) -> Record:
+    return Record(Planned(1, kind, target, 0), target, BEGUN, ENDED, True, "")
+
+
+def explained(fault: Record, *, confirmed: float = 0.0, expired: float = 0.0) -> str:
+    return explanation("catalog", confirmed=[confirmed], expired=[expired], records=[fault])
+
+
+@pytest.mark.parametrize(
+    ("expired", "kind"),
+    [(996.9, ""), (997.1, "kill-broker"), (1010.9, "kill-broker"), (1011.1, "")],
+)
+def test_a_killed_broker_explains_what_expired_just_before(expired: float, kind: str) -> None:
+    assert explained(record("kill-broker", *PROCESSES), expired=expired) == kind
+
+
+def test_a_killed_broker_does_not_explain_what_waited_in_a_queue() -> None:
+    """Confirmed is confirmed: that would be our own loss."""
+    assert explained(record("kill-broker", *PROCESSES), confirmed=1005.0) == ""
+
+
+def test_a_refusing_queue_explains_its_own_recipients_loss_only() -> None:
+    assert explained(record("refuse", "relay", "catalog"), expired=1005.0) == "refuse"
+    assert explained(record("refuse", "relay", "audit"), expired=1005.0) == ""
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "kind"),
+    [(959.0, ""), (961.0, "delete-queue"), (1010.9, "delete-queue"), (1011.1, "")],
+)
+def test_a_deleted_queue_explains_what_was_in_it(confirmed: float, kind: str) -> None:
+    assert explained(record("delete-queue", "catalog"), confirmed=confirmed) == kind
+    assert explained(record("delete-queue", "audit"), confirmed=confirmed) == ""
+
+
+def test_a_deleted_queue_explains_what_came_back_from_a_retry_meanwhile() -> None:
+    assert explained(record("delete-queue", "catalog"), expired=1005.0) == "delete-queue"
+
+
+@pytest.mark.parametrize(("confirmed", "kind"), [(998.9, ""), (1005.0, "unbind"), (1011.1, "")])
+def test_unbound_queues_explain_what_was_confirmed_meanwhile(confirmed: float, kind: str) -> None:
+    assert explained(record("unbind", "relay", "catalog", "audit"), confirmed=confirmed) == kind
+
+
+@pytest.mark.parametrize("kind", ["kill-relay", "stall", "restart-broker", "lock-store", "alarm"])
+def test_no_other_fault_explains_a_loss(kind: str) -> None:
+    assert explained(record(kind, *PROCESSES), confirmed=1005.0, expired=1005.0) == ""
+
+
+def test_failures_are_read_from_a_log_also_past_midnight() -> None:
+    midnight = time.mktime((2026, 3, 4, 0, 0, 0, 0, 0, -1))
+    log = (
+        "23:59:58 info delivery.settled queue=c message_id=e-1 effect=failed error=no\n"
+        "23:59:59 info delivery.settled queue=c message_id=e-2 effect=applied\n"
+        "00:00:01 info delivery.settled queue=c message_id=e-1 effect=failed error=no\n"
+    )
+    assert failures_in(log, midnight - 60) == {"e-1": [midnight - 2, midnight + 1]}
