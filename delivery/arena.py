@@ -74,8 +74,7 @@ class Arena:
         """Start a process (again), on its own line to the broker."""
         if process in self.taps:
             environ = {"DELIVERY_AMQP_URL": self.taps[process].url, **environ}
-        actor = self.cast.start(process, self.commands[process], wrap=wrap, **environ)
-        return actor
+        return self.cast.start(process, self.commands[process], wrap=wrap, **environ)
 
     def ready(self, process: str, *, since: int | None = None) -> None:
         """Wait until the process says that it is ready, since a mark or since its start."""

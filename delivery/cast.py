@@ -141,9 +141,9 @@ class Cast:
     ) -> None:
         self.stop_asked = Stop() if stop is None else stop
         self._arguments = arguments
-        self._environ = environ
+        self.environ = environ
         self._logs = logs
-        self._program = program
+        self.program = program
         self._on_stage: dict[str, Actor] = {}
         logs.mkdir(parents=True, exist_ok=True)
 
@@ -154,8 +154,8 @@ class Cast:
 
         *wrap* is a command of our own that runs the program's command.
         """
-        program = [*wrap, *self._program[1:]] if wrap else [*self._program]
-        environ = {**self._environ, **more}
+        program = [*wrap, *self.program[1:]] if wrap else [*self.program]
+        environ = {**self.environ, **more}
         log = self._logs / f"{name}.log"
         full = [*program, *self._arguments, *command]
         actor = self._on_stage[name] = Actor(name, full, environ, log, self.stop_asked)

@@ -12,7 +12,7 @@ from delivery.terminal import Terminal, say, show_json
 __all__ = ["chaos"]
 
 
-def chaos(
+def chaos(  # noqa: PLR0917 - typer calls it
     context: typer.Context,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same schedule.")] = 1,
     faults: Annotated[

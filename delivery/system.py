@@ -40,7 +40,7 @@ class System:
     """What is attacked: this package, or another program that does the same work.
 
     It reads DELIVERY_AMQP_URL, DELIVERY_NAMESPACE and DELIVERY_DATA, serves the API at the port
-    that ``{port}`` stands for, and logs ``NAME.ready``.
+    that ``{port}`` stands for in its commands and its *environ*, and logs ``NAME.ready``.
     """
 
     name: str
@@ -49,7 +49,6 @@ class System:
     publisher: str = RELAY
     environ: Mapping[str, str] = field(default_factory=dict)
     ours: bool = False
-    skips: Sequence[str] = ()  # kinds of fault that there is nothing for
 
 
 def ours() -> System:
@@ -101,7 +100,7 @@ def _arena(
     (port,) = free_ports(1)
     own = {
         **environ,
-        **system.environ,
+        **{name: value.format(port=port) for name, value in system.environ.items()},
         "DELIVERY_DATA": str(data),
         "DELIVERY_NAMESPACE": NAMESPACE,
         "DELIVERY_AMQP_URL": broker.amqp_url,

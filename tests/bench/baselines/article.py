@@ -11,8 +11,8 @@ that begin with "the mistake" name where events are lost, doubled, stuck or over
     python article.py api|relay|catalog|audit|facts
 
 Settings: DELIVERY_AMQP_URL, DELIVERY_NAMESPACE, BASELINE_POSTGRES, BASELINE_REDIS, and, in seconds,
-BASELINE_RETRY_AFTER (5). DELIVERY_DATA is not used: everything is in a PostgreSQL schema that is
-named like the namespace.
+BASELINE_RETRY_AFTER (5); BASELINE_PORT is the API's (any free one). DELIVERY_DATA is not used:
+everything is in a PostgreSQL schema that is named like the namespace.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def run_api() -> None:
     import uvicorn
 
     app = create_app()
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", int(os.environ.get("BASELINE_PORT", "0"))))
     log.info("api.ready url=http://127.0.0.1:%d", listener.getsockname()[1])
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
     uvicorn.Server(config).run(sockets=[listener])

@@ -153,7 +153,7 @@ def run_api() -> None:
     import uvicorn
 
     app = create_app()
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = socket.create_server(("127.0.0.1", int(os.environ.get("BASELINE_PORT", "0"))))
     log.info("api.ready url=http://127.0.0.1:%d", listener.getsockname()[1])
     config = uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=5)
     uvicorn.Server(config).run(sockets=[listener])
