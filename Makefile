@@ -14,6 +14,8 @@ READY := $(VENV)/.ready
 # What to test: make test T=tests/unit ARGS='-k ledger'
 T ?= tests/unit tests/broker tests/crash tests/bench
 ARGS ?=
+# Most tests wait for something real: two at a time, each with a broker of its own. JOBS=0: one.
+JOBS ?= 2
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one: make PYTHON=..."; exit 1; }
@@ -36,7 +38,7 @@ demo: $(READY) ## the whole exchange with real processes and real failures (abou
 	@$(BIN)/delivery demo
 
 test: $(READY) ## the suite: unit, broker, crash, bench; ARGS and T are passed on
-	@$(BIN)/python -m pytest $(T) $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(T) $(ARGS)
 
 chaos: $(READY) ## every kind of fault against the whole exchange, judged (about 90 s); ARGS='--seed 7'
 	@$(BIN)/delivery chaos $(ARGS)
