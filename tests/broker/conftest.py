@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingConnection
-from support.world import World
 
 from delivery.connection import BrokerSettings
 
 
 @pytest.fixture
 def world(
-    connection: BlockingConnection, settings: BrokerSettings, namespace: str, tmp_path: Path
-) -> World:
-    return World(connection, settings, namespace, tmp_path)
+    request: pytest.FixtureRequest,
+    connection: BlockingConnection,
+    settings: BrokerSettings,
+    namespace: str,
+    tmp_path: Path,
+) -> Any:
+    """The World that the test's file imports: it needs no more of the package than its lesson."""
+    return request.module.World(connection, settings, namespace, tmp_path)

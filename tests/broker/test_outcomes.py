@@ -11,14 +11,14 @@ import pytest
 from pika import BasicProperties
 from support.events import event, message
 from support.proxy import Proxy, proxied
+from support.queues import World
 from support.waiting import wait_for
-from support.world import World
 
 from delivery.codec import encode
 from delivery.confirms import Answer, NotConfirmed, Outcome
 from delivery.connection import BrokerUnavailable
 from delivery.pipeline import ConfirmedChannel
-from delivery.publisher import Message, properties_of, publish
+from delivery.publisher import Message
 from delivery.topology import Binding, Exchange, Queue, Topology, declare
 
 
@@ -43,7 +43,8 @@ def test_a_confirmed_message_is_in_every_queue_that_wants_it(world: World) -> No
     world.declare()
     of = event(title="Ünïcödé 🐇")
 
-    world.publish(of)
+    with ConfirmedChannel(world.settings) as channel:
+        assert channel.send(message(of, world.namespace)) == Answer(Outcome.CONFIRMED)
 
     for route in (world.catalog, world.audit):
         ((properties, body),) = world.take(route.queue)
@@ -185,21 +186,6 @@ def test_a_move_to_a_missing_queue_is_not_confirmed_and_names_it(world: World) -
         pytest.raises(NotConfirmed, match=r"'no\.such\.queue'.*returned.*original stays"),
     ):
         channel.move(b"{}", BasicProperties(message_id="x"), to_queue="no.such.queue")
-
-
-def test_publishing_without_confirms_promises_nothing_but_sends_the_whole_event(
-    world: World,
-) -> None:
-    """Lesson 03's publish: the envelope is complete, persistent, and identified."""
-    world.declare(routes=[world.catalog])
-    of = event(title="Ünïcödé 🐇")
-
-    publish(world.channel, of, exchange=world.catalog.exchange)
-
-    wait_for(lambda: world.ready(world.catalog.queue) == 1, "the event arrives")
-    ((properties, body),) = world.take(world.catalog.queue)
-    assert body == encode(of)
-    assert properties.encode() == properties_of(of).encode()
 
 
 def test_a_message_larger_than_a_frame_arrives_whole(world: World) -> None:

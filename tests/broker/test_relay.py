@@ -11,9 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import child_relay, children
+from support.children import KILLED
 from support.events import event
 from support.proxy import proxied
-from support.recipients import effects, store_at
+from support.recipients import effects, receipts, store_at
 from support.waiting import wait_for
 from support.world import World
 
@@ -176,3 +178,42 @@ def test_a_second_relay_is_told_who_holds_the_outbox(tmp_path: Path) -> None:
         pytest.fail("two relays at once")
     with only_relay(path):
         pass
+
+
+def test_a_relay_killed_half_way_continues_where_it_was(world: World, tmp_path: Path) -> None:
+    """Case 4: SIGKILL between confirm and mark, the fifth time of ten; no row needs a repair."""
+    world.declare(routes=[world.audit])
+    path = tmp_path / "publisher.db"
+    with closing(open_store(path, outbox.SCHEMA)) as store:
+        events = [event(f"m-{n}") for n in range(1_000)]
+        with transaction(store) as tx:
+            for each in events:
+                outbox.add(tx, each, correlation_id="r", accepted_at=time.time())
+
+        assert (
+            children.run(child_relay, world, store=str(path), die_at=["relay.confirmed", 5])
+            == KILLED
+        )
+
+        assert world.ready(world.audit.queue) == 500
+        assert counts(store) == {(0, None): 600, (1, "confirmed"): 400}
+        with only_relay(path):  # the lock died with its process
+            pass
+
+        assert children.run(child_relay, world, store=str(path)) == 0
+        assert counts(store) == {(1, "confirmed"): 1_000}
+
+    assert world.ready(world.audit.queue) == 1_100  # 100 were confirmed, and not yet marked
+    world.consume(world.audit, once(world.audit, audit.append), batch=100, prefetch=500)
+    with closing(store_at(world.store_path(world.audit))) as recipient:
+        assert receipts(recipient, "audit") == effects(recipient) == 1_000
+        (duplicates,) = recipient.execute("SELECT sum(duplicates) FROM receipt").fetchone()
+    assert duplicates == 100
+
+
+def counts(store: sqlite3.Connection) -> dict[tuple[int, str | None], int]:
+    rows = store.execute(
+        "SELECT attempts, outcome, count(*), count(confirmed_at) FROM outbox GROUP BY 1, 2"
+    ).fetchall()
+    assert all(marked == (count if outcome else 0) for _, outcome, count, marked in rows)
+    return {(attempts, outcome): count for attempts, outcome, count, _ in rows}

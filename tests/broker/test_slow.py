@@ -13,9 +13,10 @@ from dataclasses import replace
 import pytest
 from pika import BasicProperties
 from support.events import event, message
-from support.recipients import attempt_of, effects, handler, store_at
-from support.world import World
+from support.recipients import effects, store_at
+from support.retrying import World, attempts
 
+from delivery import audit
 from delivery.broker import Broker
 from delivery.codec import encode
 from delivery.confirms import Outcome
@@ -37,7 +38,7 @@ def _a_long_handler(world: World) -> None:
 
     def work(event_: Event, tx: sqlite3.Connection) -> Effect:
         time.sleep(15)
-        return handler(world.audit)(event_, tx)
+        return audit.append(event_, tx)
 
     begun = time.monotonic()
     seen = world.consume(world.audit, work, until=lambda s: time.monotonic() - begun > 15)
@@ -73,13 +74,13 @@ def _two_delays(world: World) -> None:
             failed[event_.id] = time.monotonic()
             raise RuntimeError("later")
         back[event_.id] = time.monotonic() - failed[event_.id]
-        return handler(world.audit)(event_, tx)
+        return audit.append(event_, tx)
 
     seen = world.consume(
         world.audit, once_failing, delays_ms=[1_000, 10_000], until=lambda _: len(back) == 2
     )
 
-    assert [attempt_of(delivery) for delivery, _ in seen.failures] == [2, 1]
+    assert attempts(seen) == [2, 1]
     assert list(back) == [quick.id, slow.id]
     assert 0.9 <= back[quick.id] <= 2.0
     assert 9.9 <= back[slow.id] <= 11.0

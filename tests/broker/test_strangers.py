@@ -7,8 +7,9 @@ import struct
 import pytest
 from pika import BasicProperties
 from support.events import event
-from support.recipients import handler
 from support.world import World
+
+from delivery import audit
 
 
 def raw_table(entry: bytes) -> bytes:
@@ -50,7 +51,7 @@ def test_a_message_with_odd_headers_ends_dead_and_the_next_is_handled(
     good = event()
     world.publish(good)
 
-    seen = world.consume(world.audit, handler(world.audit))
+    seen = world.consume(world.audit, audit.append)
 
     assert seen.events == [good]
     ((headers, body),) = world.dead(world.audit)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import ChannelClosedByBroker, UnroutableError
-from support.events import event
 from support.topics import TOPICS
-from support.world import World
 
 from delivery.topology import (
     Binding,
@@ -19,8 +18,8 @@ from delivery.topology import (
 )
 
 
-def exists(world: World, queue: str) -> bool:
-    channel = world.connection.channel()
+def exists(connection: BlockingConnection, queue: str) -> bool:
+    channel = connection.channel()
     try:
         channel.queue_declare(queue, passive=True)
     except ChannelClosedByBroker as refusal:
@@ -30,37 +29,46 @@ def exists(world: World, queue: str) -> bool:
     return True
 
 
-def test_declaring_twice_changes_nothing(world: World) -> None:
+def test_declaring_twice_changes_nothing(connection: BlockingConnection, namespace: str) -> None:
     """What waits in a queue is still there, once."""
-    world.declare(500, 5_000)
-    world.publish(event())
+    exchange = Exchange(f"{namespace}.events")
+    queues = (
+        Queue(f"{namespace}.catalog"),
+        Queue(f"{namespace}.catalog.retry.1", {"x-message-ttl": 60_000}),
+    )
+    bindings = (Binding(exchange.name, queues[0].name, "#"),)
+    topology = Topology((exchange,), queues, bindings)
+    channel = connection.channel()
+    channel.confirm_delivery()
 
-    world.declare(500, 5_000)
+    for count in (1, 2):
+        declare(connection, topology)
+        channel.basic_publish(exchange.name, "key", b"", mandatory=True)
+        found = channel.queue_declare(queues[0].name, passive=True).method.message_count
+        assert found == count
 
-    assert world.ready(world.catalog.queue) == world.ready(world.audit.queue) == 1
-    world.publish(event())
-    assert world.ready(world.catalog.queue) == 2
 
-
-def test_a_conflict_names_everything_and_leaves_nothing_half_declared(world: World) -> None:
+def test_a_conflict_names_everything_and_leaves_nothing_half_declared(
+    connection: BlockingConnection, namespace: str
+) -> None:
     """The first queue is new, the second differs: the first is not created either."""
-    old = Queue(world.audit.queue, {"x-message-ttl": 1_000})
-    declare(world.connection, Topology(queues=(old,)))
+    old = Queue(f"{namespace}.audit", {"x-message-ttl": 1_000})
+    declare(connection, Topology(queues=(old,)))
 
-    new = Queue(world.catalog.queue)
-    wanted = Queue(world.audit.queue, {"x-message-ttl": 2_000})
-    exchange = Exchange(world.catalog.exchange)
+    new = Queue(f"{namespace}.catalog")
+    wanted = Queue(f"{namespace}.audit", {"x-message-ttl": 2_000})
+    exchange = Exchange(f"{namespace}.events")
     binding = Binding(exchange.name, new.name, "key")
     with pytest.raises(TopologyConflict) as refused:
-        declare(world.connection, Topology((exchange,), (new, wanted), (binding,)))
+        declare(connection, Topology((exchange,), (new, wanted), (binding,)))
 
     assert refused.value.conflicts == (
-        Conflict(f"queue '{world.audit.queue}'", "x-message-ttl", "1000", "2000"),
+        Conflict(f"queue '{f'{namespace}.audit'}'", "x-message-ttl", "1000", "2000"),
     )
-    for part in (world.audit.queue, "x-message-ttl = 1000, wanted 2000", "another namespace"):
+    for part in (f"{namespace}.audit", "x-message-ttl = 1000, wanted 2000", "another namespace"):
         assert part in str(refused.value)
-    assert not exists(world, new.name)
-    assert world.connection.is_open
+    assert not exists(connection, new.name)
+    assert connection.is_open
 
 
 @pytest.mark.parametrize(
@@ -79,7 +87,8 @@ def test_a_conflict_names_everything_and_leaves_nothing_half_declared(world: Wor
     ],
 )
 def test_each_kind_of_conflict_is_read_from_the_brokers_words(
-    world: World,
+    connection: BlockingConnection,
+    namespace: str,
     have: Queue | Exchange,
     want: Queue | Exchange,
     argument: str,
@@ -89,56 +98,49 @@ def test_each_kind_of_conflict_is_read_from_the_brokers_words(
 
     def topology(item: Queue | Exchange) -> Topology:
         if isinstance(item, Queue):
-            queue = Queue(world.catalog.queue, item.arguments, item.kind)
+            queue = Queue(f"{namespace}.catalog", item.arguments, item.kind)
             return Topology(queues=(queue,))
-        return Topology(exchanges=(Exchange(world.catalog.exchange, item.kind, item.arguments),))
+        return Topology(exchanges=(Exchange(f"{namespace}.events", item.kind, item.arguments),))
 
-    declare(world.connection, topology(have))
+    declare(connection, topology(have))
     with pytest.raises(TopologyConflict) as refused:
-        declare(world.connection, topology(want))
+        declare(connection, topology(want))
 
     (conflict,) = refused.value.conflicts
     assert (conflict.argument, conflict.have, conflict.want) == (argument, *words)
 
 
-def test_all_conflicts_are_named_at_once(world: World) -> None:
+def test_all_conflicts_are_named_at_once(connection: BlockingConnection, namespace: str) -> None:
     """Whoever repairs them need not find them one by one."""
-    queues = (Queue(world.catalog.queue), Queue(world.audit.queue))
-    declare(world.connection, Topology(queues=queues))
+    queues = (Queue(f"{namespace}.catalog"), Queue(f"{namespace}.audit"))
+    declare(connection, Topology(queues=queues))
 
     wanted = tuple(Queue(queue.name, {"x-max-length": 5}) for queue in queues)
     with pytest.raises(TopologyConflict) as refused:
-        declare(world.connection, Topology(queues=wanted))
+        declare(connection, Topology(queues=wanted))
 
     assert [conflict.thing for conflict in refused.value.conflicts] == [
         f"queue '{queue.name}'" for queue in queues
     ]
 
 
-def test_topic_patterns_take_what_lint_believes_they_take(world: World) -> None:
+def test_topic_patterns_take_what_lint_believes_they_take(
+    connection: BlockingConnection, namespace: str
+) -> None:
     """Lint's reading of ``*`` and ``#`` is checked against the broker itself."""
-    channel = world.connection.channel()
+    channel = connection.channel()
     channel.confirm_delivery()
-    channel.exchange_declare(world.catalog.exchange, "topic")
+    channel.exchange_declare(f"{namespace}.events", "topic")
     queue = channel.queue_declare("", exclusive=True).method.queue
 
     def routes(pattern: str, key: str) -> bool:
-        channel.queue_bind(queue, world.catalog.exchange, pattern)
+        channel.queue_bind(queue, f"{namespace}.events", pattern)
         try:
-            channel.basic_publish(world.catalog.exchange, key, b"", mandatory=True)
+            channel.basic_publish(f"{namespace}.events", key, b"", mandatory=True)
         except UnroutableError:
             return False
         finally:
-            channel.queue_unbind(queue, world.catalog.exchange, pattern)
+            channel.queue_unbind(queue, f"{namespace}.events", pattern)
         return True
 
     assert [(pattern, key, routes(pattern, key)) for pattern, key, _ in TOPICS] == TOPICS
-
-
-def test_each_recipient_gets_its_own_copy(world: World) -> None:
-    """One event, two queues: taking it from one leaves the other."""
-    world.declare()
-    world.publish(event())
-
-    assert len(world.take(world.catalog.queue)) == 1
-    assert world.ready(world.audit.queue) == 1

@@ -28,4 +28,5 @@ def lesson_environ(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[st
 def test_environ(lesson_environ: dict[str, str]) -> dict[str, str]:
     """The environment for single tests of the suite: they find that broker by its address."""
     broker = find_broker(lesson_environ, Path(lesson_environ["DELIVERY_DATA"]), print)
-    return {**lesson_environ, "DELIVERY_AMQP_URL": broker.amqp_url}
+    addresses = zip(OWN, (broker.amqp_url, broker.management_url), strict=True)
+    return lesson_environ | {name: address for name, address in addresses if address}

@@ -16,7 +16,6 @@ from lessons import FOLDERS, ROOT, blocks, notes
 
 LESSON = {row.name: row.lesson for row in modules(stages_file().read_text(encoding="utf-8"))}
 LAST = max(LESSON.values())
-UNIT = sorted((ROOT / "tests" / "unit").glob("test_*.py"))
 
 
 def needs(file: Path) -> int:
@@ -38,6 +37,17 @@ def needs(file: Path) -> int:
     return found
 
 
+def tests_in(folder: str) -> list[Path]:
+    return sorted((ROOT / "tests" / folder).glob("test_*.py"))
+
+
+FIXTURES = needs(ROOT / "tests" / "conftest.py")
+UNIT = {test: needs(test) for test in tests_in("unit")}
+BROKER = {test: max(FIXTURES, needs(test)) for test in tests_in("broker") + tests_in("crash")}
+# It starts and breaks brokers of every kind, for minutes, by modules of lesson 00 alone.
+del BROKER[ROOT / "tests" / "broker" / "test_sandbox.py"]
+
+
 def cut_environ(lesson: int, folder: Path, environ: dict[str, str]) -> dict[str, str]:
     """The environment in which ``delivery`` is the package after *lesson*, and nothing more."""
     cut_after(lesson, folder / "cut")
@@ -57,16 +67,21 @@ def test_a_lesson_runs_on_the_package_as_it_is_then(
     assert run.stdout == blocks(notes(folder), "output")[0]
 
 
-@pytest.mark.parametrize("lesson", sorted({needs(test) for test in UNIT} - {LAST}))
-def test_the_unit_tests_of_a_lesson_pass_on_the_package_as_it_is_then(
-    lesson: int, tmp_path: Path, lesson_environ
+def test_every_lesson_has_broker_tests_that_need_no_later_one() -> None:
+    """From the first that connects to a broker; a test that needs too much leaves a gap here."""
+    assert set(BROKER.values()) == set(range(FIXTURES, LAST + 1))
+
+
+@pytest.mark.parametrize("lesson", range(LAST))
+def test_the_tests_of_a_lesson_pass_on_the_package_as_it_is_then(
+    lesson: int, tmp_path: Path, test_environ
 ) -> None:
     """Those that need no module of a later lesson; the last cut is what the suite tests anyway."""
-    environ = cut_environ(lesson, tmp_path, lesson_environ)
-    tests = [str(test) for test in UNIT if needs(test) == lesson]
-    options = ["-q", "--noconftest", "-p", "no:cacheprovider"]
+    environ = cut_environ(lesson, tmp_path, test_environ)
+    tests = [str(test) for test, need in (UNIT | BROKER).items() if need == lesson]
+    options = ["-q", "-p", "no:cacheprovider", *(["--noconftest"] if lesson < FIXTURES else [])]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     run = subprocess.run(
         command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300
     )
-    assert run.returncode == 0, run.stdout[-3000:]
+    assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 from delivery.codec import encode
 from delivery.contract import Event, MaterialPublished, material_published
 from delivery.publisher import Message, properties_of
-from delivery.routes import events_exchange
 
 AT = datetime(2026, 1, 31, 12, 0, tzinfo=UTC)
 
@@ -28,4 +27,4 @@ def event(
 
 
 def message(of: Event, namespace: str) -> Message:
-    return Message(events_exchange(namespace), of.type, properties_of(of), encode(of))
+    return Message(f"{namespace}.events", of.type, properties_of(of), encode(of))

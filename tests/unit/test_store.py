@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from pika import BasicProperties
 from support.events import event
-from support.recipients import effects, handler, receipts, store_at
+from support.recipients import effects, store_at
 
+from delivery import audit
 from delivery import store as store_module
 from delivery.codec import encode
 from delivery.handling import Delivery, Failed, Handled, apply_batch
-from delivery.routes import Route
 from delivery.store import (
     Schema,
     StoreDiffers,
@@ -231,13 +231,12 @@ def test_a_full_disk_is_unavailable_and_rolls_back(notes: sqlite3.Connection, pa
 
 def test_a_full_disk_in_a_savepoint_is_not_the_messages_fault(tmp_path: Path) -> None:
     """No delivery of the batch is settled, and no attempt is spent: apply_batch raises."""
-    route = Route("audit", "ns")
     with closing(store_at(tmp_path / "audit.db")) as store:
         small, big = (delivered(title="small"), delivered(title="x" * 300))
         fill(store)
 
         def bulky(event_, tx):  # type: ignore[no-untyped-def]
-            effect = handler(route)(event_, tx)
+            effect = audit.append(event_, tx)
             if len(event_.data.title) == 300:
                 tx.execute("CREATE TABLE bulk AS SELECT randomblob(?) AS b", (FULL,))
             return effect
@@ -245,22 +244,21 @@ def test_a_full_disk_in_a_savepoint_is_not_the_messages_fault(tmp_path: Path) ->
         with pytest.raises(StoreUnavailable):
             apply_batch([small, big], store, bulky)
 
-        assert effects(store) == receipts(store, "audit") == 0
+        assert effects(store) == 0
         store.execute("PRAGMA max_page_count = 1000000")
         results = apply_batch([small], store, bulky)
         assert [type(result) for result in results] == [Handled]
 
 
 def test_a_batch_commits_the_good_ones_around_a_bad_one(tmp_path: Path) -> None:
-    """A savepoint for each: the failed one left neither effect nor receipt."""
-    route = Route("audit", "ns")
+    """A savepoint for each: the failed one left no effect."""
     with closing(store_at(tmp_path / "audit.db")) as store:
         deliveries = [delivered(), delivered(title="bad"), delivered()]
 
-        results = apply_batch(deliveries, store, failing_for("bad", handler(route)))
+        results = apply_batch(deliveries, store, failing_for("bad", audit.append))
 
         assert [type(result) for result in results] == [Handled, Failed, Handled]
-        assert effects(store) == receipts(store, "audit") == 2
+        assert effects(store) == 2
 
 
 def failing_for(title: str, handle: Callable) -> Callable:  # type: ignore[type-arg]

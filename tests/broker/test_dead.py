@@ -1,4 +1,4 @@
-"""A failed delivery comes back to its own recipient, a bounded number of times, or is kept dead."""
+"""What was exhausted, or can never be handled, is kept dead, with the reason."""
 
 from __future__ import annotations
 
@@ -14,52 +14,26 @@ import pytest
 from pika import BasicProperties
 from pika.exceptions import AMQPError
 from support.events import event, message
-from support.recipients import effects, failing, handler, receipts, store_at
+from support.recipients import effects, store_at
+from support.retrying import attempts
 from support.world import World
 
+from delivery import audit
 from delivery.codec import encode
 from delivery.confirms import NotConfirmed
 from delivery.contract import Event
 from delivery.errors import PermanentError
 from delivery.handling import Effect
-from delivery.inbox import receipt_of
 from delivery.publisher import envelope, properties_of
-from delivery.retry import ATTEMPT_HEADER, attempt_of
+from delivery.retry import ATTEMPT_HEADER
 
 
 def broken(event_: Event, tx: sqlite3.Connection) -> Effect:
     raise RuntimeError("always")
 
 
-def attempts(seen: Any) -> list[int]:
-    return [attempt_of(delivery) for delivery, _ in seen.failures]
-
-
-def test_a_retry_comes_back_to_the_recipient_that_failed_only(world: World) -> None:
-    """Case 5: one failure at the catalog: it sees two deliveries, the audit log one."""
-    world.declare(100)
-    of = event()
-    world.publish(of)
-
-    flaky = failing(1, handler(world.catalog), lambda: RuntimeError("once"))
-    catalog = world.consume(
-        world.catalog, flaky, delays_ms=[100], until=lambda seen: len(seen.events) == 2
-    )
-    audit = world.consume(world.audit, handler(world.audit), delays_ms=[100])
-
-    assert [each.id for each in catalog.events] == [of.id, of.id]
-    assert attempts(catalog) == [1]
-    assert [each.id for each in audit.events] == [of.id]
-    with closing(store_at(world.store_path(world.catalog))) as store:
-        receipt = receipt_of(store, "catalog", of.id)
-    assert receipt is not None
-    assert receipt.duplicates == 0
-    for queue in (world.catalog.queue, f"{world.catalog.queue}.retry.1", world.audit.queue):
-        assert world.ready(queue) == 0
-
-
-def test_a_handler_that_always_fails_gets_its_attempts_and_no_more(world: World) -> None:
-    """Case 6: two delays are three attempts; then dead, exhausted, with the last error."""
+def test_what_is_exhausted_is_dead_with_its_last_error(world: World) -> None:
+    """Case 6: two delays are three attempts; then dead, exhausted."""
     world.declare(50, 100, routes=[world.audit])
     of = event()
     world.publish(of)
@@ -74,10 +48,6 @@ def test_a_handler_that_always_fails_gets_its_attempts_and_no_more(world: World)
     assert headers["x-delivery-error"] == "always"
     assert "RuntimeError: always" in headers["x-delivery-traceback"]
     assert headers["x-delivery-parked-at"] > 1_700_000_000
-    for suffix in ("", ".retry.1", ".retry.2"):
-        assert world.ready(world.audit.queue + suffix) == 0
-    with closing(store_at(world.store_path(world.audit))) as store:
-        assert receipts(store, "audit") == 0
 
 
 def test_a_permanent_error_is_dead_at_once(world: World) -> None:
@@ -122,7 +92,7 @@ def test_what_can_never_be_handled_is_dead_at_the_first_attempt(world: World) ->
     def apply(event_: Event, tx: sqlite3.Connection) -> Effect:
         if event_.id == wordy.id:
             raise PermanentError("é" * 150_000)  # 300 KB: larger than a frame
-        return handler(world.audit)(event_, tx)
+        return audit.append(event_, tx)
 
     seen = world.consume(  # one call, so one connection
         world.audit, apply, delays_ms=[50], until=lambda s: good in s.events
@@ -147,44 +117,11 @@ def test_without_its_dead_queue_a_message_stays_where_it_is(world: World) -> Non
     world.put(world.audit, b"{", event())
 
     with pytest.raises(NotConfirmed) as refused:
-        world.consume(world.audit, handler(world.audit))
+        world.consume(world.audit, audit.append)
 
     assert f"'{world.audit.queue}.dead'" in str(refused.value)
     assert "the original stays" in str(refused.value)
     assert [body for _, body in world.take(world.audit.queue)] == [b"{"]
-
-
-def test_without_its_retry_queue_a_message_stays_where_it_is(world: World) -> None:
-    """Case 9 for the retry: a copy that went nowhere does not let the original go."""
-    world.declare(routes=[world.audit])
-    of = event()
-    world.publish(of)
-
-    with pytest.raises(NotConfirmed, match=r"\.retry\.1"):
-        world.consume(world.audit, broken, delays_ms=[50])
-
-    ((properties, body),) = world.take(world.audit.queue)
-    assert (properties.message_id, body) == (of.id, encode(of))
-
-
-def test_an_older_revision_is_stale_and_a_contradiction_is_dead(world: World) -> None:
-    """Case 11: 7, then 5: the state stays 7. Then another 7: dead with reason conflict."""
-    world.declare(50, routes=[world.catalog])
-    seven, five = event("m-1", 7, title="seven"), event("m-1", 5, title="five")
-    another = event("m-1", 7, title="another seven")
-    world.publish(seven, five, another)
-
-    seen = world.consume(
-        world.catalog, handler(world.catalog), delays_ms=[50], until=lambda s: bool(s.failures)
-    )
-
-    with closing(store_at(world.store_path(world.catalog))) as store:
-        assert store.execute("SELECT revision, title FROM catalog").fetchall() == [(7, "seven")]
-        effects_found = [receipt_of(store, "catalog", each.id) for each in (seven, five, another)]
-    assert [found and found.effect.value for found in effects_found] == ["applied", "stale", None]
-    assert attempts(seen) == [1]
-    ((headers, body),) = world.dead(world.catalog)
-    assert (headers["x-delivery-reason"], body) == ("conflict", encode(another))
 
 
 def test_text_outside_ascii_arrives_byte_equal_through_every_copy(world: World) -> None:
@@ -284,7 +221,7 @@ def test_a_dead_message_does_not_expire(world: World) -> None:
     sent = BasicProperties(message_id="id", expiration="60000", delivery_mode=1)
     world.put(world.audit, b"{", sent)
 
-    world.consume(world.audit, handler(world.audit), until=lambda seen: bool(seen.failures))
+    world.consume(world.audit, audit.append, until=lambda seen: bool(seen.failures))
 
     ((parked, _),) = world.take(f"{world.audit.queue}.dead")
     assert (parked.expiration, parked.delivery_mode) == (None, 2)
@@ -317,7 +254,7 @@ def test_a_message_whose_headers_fill_a_frame_can_still_be_parked(world: World) 
     def apply(event_: Event, tx: sqlite3.Connection) -> Effect:
         if event_.id == of.id:
             raise RuntimeError("y" * 3_000)
-        return handler(world.audit)(event_, tx)
+        return audit.append(event_, tx)
 
     world.consume(world.audit, apply)
 
@@ -338,7 +275,7 @@ def test_a_header_that_pika_cannot_read_does_not_stop_the_recipient(
 
     for _ in range(3):  # a service would reconnect
         with contextlib.suppress(AMQPError):
-            world.consume(world.audit, handler(world.audit))
+            world.consume(world.audit, audit.append)
 
     with closing(store_at(world.store_path(world.audit))) as store:
         assert effects(store, good.id) == 1
@@ -351,7 +288,7 @@ def test_bytes_where_text_should_be_do_not_stop_the_recipient(world: World) -> N
     world.put(world.audit, encode(of), NotUtf8(message_id="ABCD", headers={"ABCD": "ABCD"}))
     world.put(world.audit, encode(good), good)
 
-    seen = world.consume(world.audit, handler(world.audit), until=lambda s: good in s.events)
+    seen = world.consume(world.audit, audit.append, until=lambda s: good in s.events)
 
     assert [each.id for each in seen.events] == [good.id]
     ((headers, body),) = world.dead(world.audit)
