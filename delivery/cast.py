@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from delivery.errors import DeliveryError
+from delivery.leash import Leash
 from delivery.stopping import Stop
 
 __all__ = ["Actor", "Cast", "Interrupted", "await_that"]
@@ -145,6 +146,7 @@ class Cast:
         self._logs = logs
         self.program = program
         self._on_stage: dict[str, Actor] = {}
+        self._leash: Leash | None = None  # a director that is killed takes its actors with it
         logs.mkdir(parents=True, exist_ok=True)
 
     def start(
@@ -159,6 +161,8 @@ class Cast:
         log = self._logs / f"{name}.log"
         full = [*program, *self._arguments, *command]
         actor = self._on_stage[name] = Actor(name, full, environ, log, self.stop_asked)
+        self._leash = self._leash or Leash()
+        self._leash.add(actor.process.pid)
         return actor
 
     def __getitem__(self, name: str) -> Actor:
@@ -176,3 +180,5 @@ class Cast:
         finally:
             for actor in self._on_stage.values():
                 actor.stop()
+            if self._leash is not None:
+                self._leash.close()

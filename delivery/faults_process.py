@@ -90,7 +90,7 @@ def _crash_handler(arena: Arena, target: Target, random: Random) -> str:
         return arena.said(recipient, "handling was begun", mark)
 
     try:
-        arena.bites(parked, "the message that kills is given up", seconds=60)
+        arena.bites(parked, "the message that kills is given up", seconds=45)
     finally:
         arena.cast.stop(recipient)
         arena.restart(recipient)

@@ -27,6 +27,11 @@ class Process:
     born: str
 
     @staticmethod
+    def of(pid: int) -> Process:
+        """Return the process that has this pid now."""
+        return Process(pid, _look(pid)[1])
+
+    @staticmethod
     def recorded(record: Path) -> Process | None:
         """Return the process that `spawn` wrote down there, None if there is no such note."""
         try:
@@ -42,8 +47,7 @@ class Process:
         for environ in Path("/proc").glob("[0-9]*/environ"):
             with contextlib.suppress(OSError):  # ended meanwhile, or somebody else's
                 if f"HOME={home}".encode() in environ.read_bytes().split(b"\0"):
-                    pid = int(environ.parent.name)
-                    found.append(Process(pid, _look(pid)[1]))
+                    found.append(Process.of(int(environ.parent.name)))
         return found
 
     def alive(self) -> bool:
@@ -98,7 +102,7 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], log: Path, record: Path) 
             setsigmask=[],
             setsigdef=[signal.SIGINT, signal.SIGPIPE, signal.SIGTERM],
         )
-        process = Process(pid, _look(pid)[1])
+        process = Process.of(pid)
         record.write_text(json.dumps(asdict(process)), encoding="utf-8")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, held)
