@@ -12,7 +12,7 @@ from random import Random
 
 from pika import BasicProperties
 
-from delivery.arena import RELAY, Arena
+from delivery.arena import RELAY, Arena, DidNotBite
 from delivery.contract import EVENT_TYPE
 from delivery.dead import dead_queue
 from delivery.faults import Fault, Target
@@ -32,14 +32,25 @@ def _duplicate(arena: Arena, target: Target, random: Random) -> str:
         with _overheard(arena, COPIES) as messages:
             pass
         return f"{len(messages)} messages sent again"
-    known = [*arena.journal.entries]
-    chosen = random.sample(known, min(COPIES, len(known)))
+    chosen = _settled(arena, random)
     before = {recipient: _duplicates(arena, recipient, chosen) for recipient in RECIPIENTS}
+    if not chosen:
+        raise DidNotBite("nothing was settled yet that could come again")
     _send(arena, chosen)
     for recipient in RECIPIENTS:
         counted = partial(_have_counted, arena, recipient, chosen, before[recipient])
         arena.bites(counted, f"{recipient} counts {len(chosen)} duplicates")
     return f"{len(chosen)} messages sent again; each recipient's receipts counted them"
+
+
+def _settled(arena: Arena, random: Random) -> list[str]:
+    """Choose events that each recipient has a receipt for."""
+    known = [*arena.journal.entries]
+    chosen = random.sample(known, min(20 * COPIES, len(known)))
+    for recipient in RECIPIENTS:
+        query = "SELECT 1 FROM receipt WHERE message_id = ?"
+        chosen = [event_id for event_id in chosen if arena.read(recipient, query, event_id)]
+    return chosen[:COPIES]
 
 
 def _have_counted(arena: Arena, recipient: str, ids: list[str], before: int) -> bool:

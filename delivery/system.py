@@ -129,7 +129,7 @@ def _arena(
             users=users,
             journal=Journal(f"http://127.0.0.1:{port}", stop),
             heartbeat=HEARTBEAT,
-            slow_steps=int(_steps_a_second() * 2.3 * HEARTBEAT),
+            slow_steps=int(_steps_a_second() * 3 * HEARTBEAT),
             publisher=system.publisher,
             ours=system.ours,
         )
