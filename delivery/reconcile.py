@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from delivery.inbox import pruned_before, receipt_of
 from delivery.pipeline import ConfirmedChannel
+from delivery.points import reach
 from delivery.publisher import envelope
 from delivery.routes import Route
 
@@ -62,3 +63,4 @@ def send_again(channel: ConfirmedChannel, route: Route, events: Sequence[Missing
             correlation_id=event.correlation_id,
         )
         channel.move(event.body, properties, to_queue=route.queue)
+        reach("reconcile.sent")
