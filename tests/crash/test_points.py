@@ -287,7 +287,7 @@ def test_an_operator_killed_within_a_reconciliation(exchange: Exchange, point: s
         exchange.await_receipt("audit", event_id)
     assert exchange.purge("catalog") == 2
     exchange.start("catalog")
-    reconcile = ("reconcile", "catalog", "--grace", "0", "--apply")
+    reconcile = ("reconcile", "catalog", "--grace", "0", "--page", "1", "--apply")
     assert exchange.run(*reconcile, DELIVERY_KILL_AT=point).returncode == KILLED
     exchange.await_receipt("catalog", first)
     assert exchange.receipt("catalog", second) is None
