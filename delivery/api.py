@@ -7,13 +7,14 @@ import threading
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Header, HTTPException, Path, Response
+from fastapi import FastAPI, Header, HTTPException, Path, Query, Response
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from delivery import __version__
 from delivery.contract import PublishMaterial
 from delivery.doorkeeper import Doorkeeper
+from delivery.feed import PAGE_LIMIT, Page, read_page
 from delivery.materials import accept
 from delivery.metrics import OutboxCollector
 from delivery.problems import install_problems
@@ -73,18 +74,7 @@ def create_app(
             "status_url": link,
         }
 
-    @app.get("/publications/{event_id}")
-    def publication(event_id: str) -> dict[str, Any]:
-        """Follow one event: its outbox row, and each recipient's receipt."""
-        found = trace(store(), event_id)
-        if found is None:
-            raise HTTPException(404, f"no publication has the event id {event_id[:128]!r}")
-        return found
-
-    @app.get("/status")
-    def status() -> dict[str, Any]:
-        """Say what is accepted, confirmed and pending."""
-        return outbox_summary(store())
+    _add_views(app, store, trace)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -103,3 +93,28 @@ def create_app(
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+def _add_views(app: FastAPI, store: Callable[[], sqlite3.Connection], trace: Trace) -> None:
+    """Add what only looks at the publications."""
+
+    @app.get("/publications")
+    def publications(
+        after: Annotated[int, Query(ge=0, lt=2**63, description="A position.")] = 0,
+        limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Most events.")] = 100,
+    ) -> Page:
+        """Give what was accepted, oldest first: go on after the last position; empty is the end."""
+        return read_page(store(), after=after, limit=limit)
+
+    @app.get("/publications/{event_id}")
+    def publication(event_id: str) -> dict[str, Any]:
+        """Follow one event: its outbox row, and each recipient's receipt."""
+        found = trace(store(), event_id)
+        if found is None:
+            raise HTTPException(404, f"no publication has the event id {event_id[:128]!r}")
+        return found
+
+    @app.get("/status")
+    def status() -> dict[str, Any]:
+        """Say what is accepted, confirmed and pending."""
+        return outbox_summary(store())

@@ -15,7 +15,8 @@ from delivery.cli_broker import broker_app, doctor
 from delivery.cli_chaos import chaos
 from delivery.cli_course import demo, lesson, stage
 from delivery.cli_dead import dead_app
-from delivery.cli_look import ledger, reconcile, status
+from delivery.cli_look import ledger, status
+from delivery.cli_reconcile import reconcile
 from delivery.cli_run import api, publish, receive, relay
 from delivery.cli_topology import topology_app
 from delivery.errors import DeliveryError

@@ -1,4 +1,4 @@
-"""The commands that look at the whole: status, ledger, reconcile."""
+"""The commands that look at the whole: status, ledger."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delivery.terminal import Terminal, console, plain, say, show_json
+from delivery.terminal import Terminal, console, plain, show_json
 
 if TYPE_CHECKING:
     from delivery.config import Config
     from delivery.observe import Waiting
 
-__all__ = ["ledger", "reconcile", "status"]
+__all__ = ["ledger", "status"]
 
 Json = Annotated[bool, typer.Option("--json", help="For machines.")]
 
@@ -102,49 +102,6 @@ def ledger(
             if each.foreign_dead:
                 typer.echo(f"{each.recipient}: {each.foreign_dead} dead that nobody accepted here")
     raise typer.Exit(0 if all(each.balanced for each in accounts) else 1)
-
-
-def reconcile(
-    context: typer.Context,
-    recipient: Annotated[str, typer.Argument(help="catalog or audit")],
-    grace: Annotated[
-        float, typer.Option(min=0, help="Leave alone what was confirmed within so many seconds.")
-    ] = 60.0,
-    apply: Annotated[bool, typer.Option("--apply", help="Send them; without it: plan.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Find accepted events that a recipient never settled, and (--apply) send them to it again.
-
-    Safe at any time: what did arrive is recognised by its receipt. Events from before the last
-    pruning of receipts are left out.
-
-    Example: delivery reconcile catalog
-    """
-    from delivery.desk import Desk
-    from delivery.pipeline import ConfirmedChannel
-    from delivery.reconcile import missing, send_again
-    from delivery.stores import PUBLISHER
-
-    terminal: Terminal = context.obj
-    config = terminal.config()
-    route = config.route(recipient)
-    with Desk(config, recipient) as desk:
-        dead = {message.key for message in desk.browse() if message.is_event}
-    feed, inbox = config.stores.open(PUBLISHER), config.stores.open(recipient)
-    found = missing(feed, inbox, route, dead=dead, grace=grace)
-    if apply and found:
-        with ConfirmedChannel(config.named("reconcile")) as channel:
-            send_again(channel, route, found)
-    ids = [event.event_id for event in found]
-    if as_json:
-        show_json({"recipient": recipient, "missing": ids, "sent": apply})
-        return
-    for event_id in ids:
-        typer.echo(event_id)
-    if grace:
-        say(f"events confirmed less than {grace:g} s ago were left alone (--grace)")
-    done = "sent again" if apply else "to send again (plan only: add --apply)"
-    say(f"{recipient}: {len(ids)} {done}")
 
 
 def _look(config: Config) -> tuple[dict[str, Any], list[Waiting]]:

@@ -112,6 +112,7 @@ def _settle_one(
         channel.basic_ack(result.delivery.tag)
     else:
         channel.basic_nack(result.delivery.tag, requeue=True)
+    reach("consumer.settled_one")
 
 
 def _fields(result: Handled | Failed) -> dict[str, object]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 
 from pika.exceptions import ChannelClosedByBroker
@@ -17,7 +18,7 @@ from delivery.inbox import receipt_of
 from delivery.pipeline import ConfirmedChannel
 from delivery.plan import Planned, Prospect, Result, plan, results
 from delivery.replay import drop, replay
-from delivery.triage import DeadMessage, browse
+from delivery.triage import DeadMessage, browse, held
 
 __all__ = ["Desk"]
 
@@ -46,13 +47,13 @@ class Desk:
 
     def browse(self) -> list[DeadMessage]:
         """Return the dead messages. Raises DeliveryError if there is no dead queue."""
-        try:
+        with self._dead_queue_there():
             return browse(self._connection, self._route)
-        except ChannelClosedByBroker as refusal:
-            raise DeliveryError(
-                f"no queue {dead_queue(self._route)!r} ({refusal.reply_text});"
-                " create it: delivery topology declare"
-            ) from refusal
+
+    def dead_events(self) -> set[str]:
+        """Return the ids of the dead events, and keep nothing else of them in memory."""
+        with self._dead_queue_there(), held(self._connection, self._route) as (_, messages):
+            return {message.key for message in messages if message.is_event}
 
     def plan(self) -> list[Planned]:
         """Return the dead messages with what a replay of each would do."""
@@ -118,6 +119,16 @@ class Desk:
             )
 
         return drop(self._connection, self._route, keys, record=record)
+
+    @contextmanager
+    def _dead_queue_there(self) -> Iterator[None]:
+        try:
+            yield
+        except ChannelClosedByBroker as refusal:
+            raise DeliveryError(
+                f"no queue {dead_queue(self._route)!r} ({refusal.reply_text});"
+                " create it: delivery topology declare"
+            ) from refusal
 
     def absence(self, key: str) -> str:
         """Say why *key* is not among the dead: settled since, decided on, or never seen."""

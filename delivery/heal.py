@@ -13,6 +13,7 @@ from delivery.arena import Arena, Skew
 from delivery.campaign import Record
 from delivery.faults import Limit
 from delivery.faults_process import WRONG_BY
+from delivery.feed import pages, store_feed
 from delivery.pipeline import ConfirmedChannel
 from delivery.reconcile import missing, send_again
 from delivery.routes import RECIPIENTS
@@ -47,18 +48,19 @@ def heal(arena: Arena, records: Sequence[Record]) -> list[Healed]:
         with arena.connection() as connection:
             dead = {message.key for message in browse(connection, route) if message.is_event}
         with (
-            closing(arena.config.stores.open(PUBLISHER)) as feed,
+            closing(arena.config.stores.open(PUBLISHER)) as publisher,
             closing(arena.config.stores.open(recipient)) as inbox,
         ):
-            # A relay whose clock was ahead confirmed in the future.
-            found = missing(feed, inbox, route, dead=dead, grace=-2.0 * WRONG_BY)
+            found = [
+                event
+                for page in pages(store_feed(publisher))
+                # A relay whose clock was ahead confirmed in the future.
+                for event in missing(page, inbox, route, dead=dead, grace=-2.0 * WRONG_BY)
+            ]
             if not found:
                 continue
             failures = failures_in(arena.cast[recipient].log(), records[0].begun)
             for event in found:
-                (row,) = feed.execute(
-                    "SELECT confirmed_at FROM outbox WHERE event_id = ?", (event.event_id,)
-                )
                 expired = [
                     at + arena.config.retries_ms[n] / 1000
                     for n, at in enumerate(failures.get(event.event_id, ()))
@@ -66,7 +68,7 @@ def heal(arena: Arena, records: Sequence[Record]) -> list[Healed]:
                 ]
                 fault = explanation(
                     recipient,
-                    confirmed=[*_right(row[0], "relay", arena.skews)],
+                    confirmed=[*_right(event.confirmed_at or 0, "relay", arena.skews)],
                     expired=[
                         right for at in expired for right in _right(at, recipient, arena.skews)
                     ],

@@ -14,6 +14,7 @@ from pika.exceptions import AMQPError
 
 from delivery.errors import TemporaryError
 from delivery.handling import Delivery
+from delivery.points import reach
 from delivery.stopping import TICK
 
 __all__ = ["ConsumingEnded", "Reader"]
@@ -78,6 +79,7 @@ class Reader:
         self._channel.basic_cancel(self._tag)
         for delivery in self._arrived:
             self._channel.basic_nack(delivery.tag, requeue=True)
+            reach("reader.given_back")
         self._arrived.clear()
 
     def _on_cancel(self, _frame: object) -> None:

@@ -3,62 +3,67 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from pika import BasicProperties
+
+from delivery.confirms import Answer, NotConfirmed, Outcome
+from delivery.feed import Page, Published
 from delivery.inbox import pruned_before, receipt_of
 from delivery.pipeline import ConfirmedChannel
-from delivery.publisher import envelope
+from delivery.points import reach
+from delivery.publisher import Message, envelope
 from delivery.routes import Route
 
-__all__ = ["Missing", "missing", "send_again"]
-
-
-@dataclass(frozen=True)
-class Missing:
-    """An event that its recipient neither settled nor has among its dead messages."""
-
-    event_id: str
-    event_type: str
-    correlation_id: str
-    accepted_at: float  # Unix seconds
-    body: bytes
+__all__ = ["missing", "send_again"]
 
 
 def missing(
-    feed: sqlite3.Connection,
+    page: Page,
     inbox: sqlite3.Connection,
     route: Route,
     *,
     dead: Collection[str],
     grace: float = 60.0,
-) -> list[Missing]:
-    """Return the events in *feed* (the publisher's store) without receipt in *inbox*, oldest first.
+) -> list[Published]:
+    """Return the events of *page* that have no receipt in *inbox* and are not *dead*.
 
     Events confirmed less than *grace* seconds ago are left alone: they may be on their way. So may
     older ones be, in a retry queue; sending them again is safe because of the receipt. So events
     from before the last pruning are left alone, too: a missing receipt proves nothing about them.
     """
-    rows = feed.execute(
-        "SELECT event_id, event_type, correlation_id, accepted_at, body FROM outbox"
-        " WHERE confirmed_at < ? AND accepted_at >= ? ORDER BY position",
-        (time.time() - grace, pruned_before(inbox, route.recipient)),
-    )
+    recipient, pruned = route.recipient, pruned_before(inbox, route.recipient)
     return [
-        found
-        for found in (Missing(*row) for row in rows)
-        if found.event_id not in dead and receipt_of(inbox, route.recipient, found.event_id) is None
+        each
+        for each in page.events
+        if each.confirmed_at is not None
+        and each.confirmed_at < page.read_at - grace
+        and each.accepted_at >= pruned
+        and each.event_id not in dead
+        and receipt_of(inbox, recipient, each.event_id) is None
     ]
 
 
-def send_again(channel: ConfirmedChannel, route: Route, events: Sequence[Missing]) -> None:
-    """Send *events* to *route*'s queue under their old ids. Raises NotConfirmed."""
-    for event in events:
-        properties = envelope(
-            event.event_id,
-            event.event_type,
-            timestamp=int(event.accepted_at),
-            correlation_id=event.correlation_id,
-        )
-        channel.move(event.body, properties, to_queue=route.queue)
+def send_again(channel: ConfirmedChannel, route: Route, events: Sequence[Published]) -> None:
+    """Send *events* to *route*'s queue under their old ids.
+
+    Raises NotConfirmed for the first one that the broker did not take over; whoever repeats this
+    sends those again that have no receipt then.
+    """
+    messages = [Message("", route.queue, _envelope(each), each.body.encode()) for each in events]
+    answers = channel.send_all(messages)
+    reach("reconcile.sent")
+    if len(answers) < len(messages):
+        answers.append(Answer(Outcome.UNKNOWN, "the connection was lost"))
+    for answer in answers:
+        if answer.outcome is not Outcome.CONFIRMED:
+            raise NotConfirmed(answer, route.queue)
+
+
+def _envelope(event: Published) -> BasicProperties:
+    return envelope(
+        event.event_id,
+        event.event_type,
+        timestamp=int(event.accepted_at),
+        correlation_id=event.correlation_id,
+    )

@@ -48,10 +48,12 @@ def replay(
                 REPLAY_REASON: cut(reason, 500),
             }
             record(message)
+            reach("replay.recorded")
             properties = copy_of(message.delivery, **headers)
             publisher.move(message.delivery.body, properties, to_queue=route.queue)
             reach("replay.copied")
             channel.basic_ack(message.delivery.tag)
+            reach("replay.settled")
             sent.append(message)
     return sent
 
@@ -71,5 +73,6 @@ def drop(
                 record(message)
                 reach("drop.recorded")
                 channel.basic_ack(message.delivery.tag)
+                reach("drop.settled")
                 dropped.append(message)
     return dropped

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from delivery.consumer import Guard
 from delivery.errors import PermanentError, TemporaryError
 from delivery.handling import Delivery
+from delivery.points import reach
 from delivery.store import Schema, transaction
 
 __all__ = ["SCHEMA", "KillerMessage", "limit_deaths"]
@@ -71,9 +72,11 @@ def _begin(store: sqlite3.Connection, message: str, *, again: bool) -> int:
             " ON CONFLICT DO UPDATE SET begun = begun + ? RETURNING begun",
             (message, int(again)),
         ).fetchone()
+    reach("strikes.begun")
     return int(begun)
 
 
 def _lift(store: sqlite3.Connection, message: str) -> None:
     with transaction(store) as tx:
         tx.execute("DELETE FROM strike WHERE message = ?", (message,))
+    reach("strikes.lifted")

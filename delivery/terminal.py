@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from delivery.errors import DeliveryError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:  # a help text must not wait for pika and pydantic
     from delivery.config import Config
     from delivery.stores import Stores
 
-__all__ = ["Terminal", "console", "operator", "plain", "say", "show_json"]
+__all__ = ["JsonList", "Terminal", "console", "operator", "plain", "say", "show_json"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,6 +88,36 @@ def console() -> Console:
 def show_json(value: object) -> None:
     """Print *value* for machines."""
     print(json.dumps(value, default=plain, indent=2, ensure_ascii=False))  # noqa: T201
+
+
+class JsonList:
+    """Print an object whose last field is a list, element by element: none is kept in memory.
+
+    Use it in a ``with`` block; what ends by an error is not closed, and so is no JSON.
+    """
+
+    def __init__(self, fields: Mapping[str, object], name: str) -> None:
+        head = json.dumps(fields, default=plain, indent=2, ensure_ascii=False)[:-2]
+        print(f"{head},\n  {json.dumps(name)}: [", end="")  # noqa: T201
+        self._separator = "\n    "
+
+    def add(self, value: object) -> None:
+        """Print one element."""
+        text = json.dumps(value, default=plain, ensure_ascii=False)
+        print(f"{self._separator}{text}", end="", flush=True)  # noqa: T201
+        self._separator = ",\n    "
+
+    def __enter__(self) -> JsonList:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        if error is None:
+            print("\n  ]\n}")  # noqa: T201
 
 
 def operator() -> str:

@@ -17,6 +17,7 @@ from delivery.consumer import consume
 from delivery.contract import Event, PublishMaterial
 from delivery.dead import park
 from delivery.errors import PermanentError
+from delivery.feed import read_page
 from delivery.handling import Effect
 from delivery.ledger import Account
 from delivery.lesson import Scene, play
@@ -136,10 +137,11 @@ def fixed(scene: Scene) -> None:
         scene.fact("the loss is seen", text(found), right)
         feed, inbox = config.stores.open(PUBLISHER), config.stores.open("catalog")
         dead = [message.key for message in browse(connection, route)]
-        gone = missing(feed, inbox, route, dead=dead, grace=0)  # the cure: a loss has an id
+        page = read_page(feed)
+        gone = missing(page, inbox, route, dead=dead, grace=0)  # the cure: a loss has an id
         same = [each.event_id for each in gone] == [*found.missing]
         scene.fact("the ledger and reconcile name the same one", same, True)
-        scene.fact("it is the event of", decode(gone[0].body).subject, "m-2")
+        scene.fact("it is the event of", decode(gone[0].body.encode()).subject, "m-2")
         send_again(operator, route, gone)
         recipient(config, 1, {})
         right = "5 = 4 applied, 0 retry, 1 dead, 0 pending, 0 ready, 0 not found"

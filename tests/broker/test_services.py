@@ -24,6 +24,7 @@ from delivery.client import post
 from delivery.codec import encode
 from delivery.connection import connect
 from delivery.errors import DeliveryError
+from delivery.feed import read_page
 from delivery.handling import Effect
 from delivery.inbox import prune
 from delivery.plan import Prospect, Result
@@ -328,7 +329,8 @@ def test_what_is_dead_or_not_confirmed_is_not_missing(exchange: Exchange) -> Non
         closing(exchange.config.stores.open(PUBLISHER)) as feed,
         closing(exchange.config.stores.open("catalog")) as inbox,
     ):
-        assert [each.event_id for each in missing(feed, inbox, route, dead=(), grace=0)] == [dead]
+        found = missing(read_page(feed), inbox, route, dead=(), grace=0)
+        assert [each.event_id for each in found] == [dead]
 
 
 # -- the ledger and the status, as commands
@@ -403,7 +405,7 @@ def test_what_is_for_machines_can_be_parsed(exchange: Exchange) -> None:
     ledger = parsed("ledger", "--json", "--within", "0")
     assert [(each["dead"], each["difference"]) for each in ledger] == [(1, 0), (0, 0)]
     found = parsed("reconcile", "audit", "--grace", "0", "--json")
-    assert found == {"recipient": "audit", "missing": [], "sent": False}
+    assert found == {"recipient": "audit", "sent": False, "missing": []}
     (listed,) = parsed("dead", "list", "catalog", "--json")
     assert (listed["id"], listed["reason"], listed["attempts"]) == (event_id, "exhausted", 3)
     (planned,) = parsed("dead", "plan", "catalog", "--json")
@@ -548,6 +550,7 @@ def test_a_missing_dead_queue_is_explained(exchange: Exchange) -> None:
         pytest.raises(DeliveryError, match="delivery topology declare"),
     ):
         desk.browse()
+    exchange.accept("m-1")
     ended = exchange.run("reconcile", "catalog")
     assert ended.returncode == 1
     assert "delivery topology declare" in ended.stderr

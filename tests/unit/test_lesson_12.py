@@ -11,6 +11,7 @@ from support.recipients import store_at
 
 from delivery import outbox
 from delivery.audit import append
+from delivery.feed import read_page
 from delivery.inbox import once
 from delivery.reconcile import missing
 from delivery.routes import Route
@@ -36,6 +37,6 @@ def test_only_what_is_confirmed_settled_nowhere_and_not_young_is_missing(tmp_pat
         with transaction(inbox) as tx:
             once(AUDIT, append)(settled, tx)
 
-        found = missing(feed, inbox, AUDIT, dead=[dead.id], grace=60.0)
+        found = missing(read_page(feed), inbox, AUDIT, dead=[dead.id], grace=60.0)
 
     assert [each.event_id for each in found] == [lost.id]

@@ -13,6 +13,7 @@ from support.events import event
 
 from delivery import outbox
 from delivery.decisions import record_drop
+from delivery.feed import read_page
 from delivery.handling import Effect
 from delivery.inbox import once, prune, receipt_of
 from delivery.reconcile import missing
@@ -45,7 +46,7 @@ def accepted(feed: sqlite3.Connection, *, ago: float) -> str:
 
 
 def ids(feed: sqlite3.Connection, inbox: sqlite3.Connection) -> list[str]:
-    return [each.event_id for each in missing(feed, inbox, AUDIT, dead=(), grace=10)]
+    return [each.event_id for each in missing(read_page(feed), inbox, AUDIT, dead=(), grace=10)]
 
 
 def test_an_event_without_receipt_is_missing_after_its_grace(feed, inbox) -> None:

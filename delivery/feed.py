@@ -1,0 +1,94 @@
+"""Read what the publisher accepted, page by page, in the order in which it was accepted."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from delivery.errors import DeliveryError
+from delivery.store import reading
+
+__all__ = ["PAGE_LIMIT", "Feed", "Page", "Published", "pages", "read_page", "store_feed"]
+
+PAGE_LIMIT = 1_000  # events in one page, at most: what a reader and a writer hold in memory
+
+
+class Published(BaseModel):
+    """One accepted event; times are Unix seconds by the publisher's clock."""
+
+    model_config = ConfigDict(frozen=True)
+
+    position: int = Field(description="Where it stands; it grows with every accepted event.")
+    event_id: str
+    event_type: str
+    correlation_id: str
+    accepted_at: float
+    confirmed_at: float | None = Field(description="When the broker took it; null: not yet.")
+    body: str = Field(description="The event itself, as it is sent: JSON.")
+
+
+class Page(BaseModel):
+    """The events after a position, oldest first; an empty page is the end."""
+
+    model_config = ConfigDict(frozen=True)
+
+    read_at: float = Field(description="The publisher's clock when it was asked, Unix seconds.")
+    events: list[Published]
+
+
+Feed = Callable[[int], Page]  # the page after a position
+
+
+def read_page(store: sqlite3.Connection, *, after: int = 0, limit: int = PAGE_LIMIT) -> Page:
+    """Return at most *limit* events behind position *after*. Raises StoreUnavailable.
+
+    Positions are given inside the one write transaction that SQLite allows at a time, so none
+    turns up later behind a reader.
+    """
+    with reading():
+        rows = store.execute(
+            "SELECT position, event_id, event_type, correlation_id, accepted_at, confirmed_at, body"
+            " FROM outbox WHERE position > ? ORDER BY position LIMIT ?",
+            (after, limit),
+        ).fetchall()
+    # Bytes that are no UTF-8 are no event; with escapes in them they are none either.
+    events = [
+        Published(
+            position=position,
+            event_id=event_id,
+            event_type=event_type,
+            correlation_id=correlation_id,
+            accepted_at=accepted_at,
+            confirmed_at=confirmed_at,
+            body=body.decode("utf-8", "backslashreplace"),
+        )
+        for position, event_id, event_type, correlation_id, accepted_at, confirmed_at, body in rows
+    ]
+    return Page(read_at=time.time(), events=events)
+
+
+def store_feed(store: sqlite3.Connection, *, limit: int = PAGE_LIMIT) -> Feed:
+    """Return the feed that reads the publisher's own store."""
+    return lambda after: read_page(store, after=after, limit=limit)
+
+
+def pages(feed: Feed) -> Iterator[Page]:
+    """Give the pages of what was accepted until now; what comes meanwhile is for the next time.
+
+    Raises DeliveryError for positions that do not grow: such a feed would have no end.
+    """
+    last, page = 0, feed(0)
+    until = page.read_at
+    while page.events:
+        positions = [last, *(each.position for each in page.events)]
+        if any(first >= second for first, second in pairwise(positions)):
+            raise DeliveryError(f"the feed repeats itself: after position {last} came an older one")
+        yield page
+        if page.events[-1].accepted_at > until:
+            return
+        last = positions[-1]
+        page = feed(last)
