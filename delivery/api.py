@@ -73,12 +73,12 @@ def create_app(
             "status_url": link,
         }
 
-    @app.get("/publications/{event_id}")
-    def publication(event_id: str) -> dict[str, Any]:
-        """Follow one event: its outbox row, and each recipient's receipt."""
-        found = trace(store(), event_id)
+    @app.get("/publications/{word:path}")
+    def publication(word: str) -> dict[str, Any]:
+        """Follow one event, by its own id, its request's or (the latest one) its material's."""
+        found = trace(store(), word)
         if found is None:
-            raise HTTPException(404, f"no publication has the event id {event_id[:128]!r}")
+            raise HTTPException(404, f"no event, request or material has the id {word[:128]!r}")
         return found
 
     @app.get("/status")

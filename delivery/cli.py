@@ -17,6 +17,7 @@ from delivery.cli_dead import dead_app
 from delivery.cli_look import ledger, reconcile, status
 from delivery.cli_run import api, publish, receive, relay
 from delivery.cli_topology import topology_app
+from delivery.cli_trace import trace
 from delivery.errors import DeliveryError
 from delivery.points import arm_from
 from delivery.terminal import Terminal
@@ -37,6 +38,7 @@ for command in (
     receive,
     publish,
     status,
+    trace,
     ledger,
     reconcile,
     doctor,

@@ -14,6 +14,7 @@ from delivery.connection import connect
 from delivery.consumer import consume
 from delivery.dead import park
 from delivery.errors import DeliveryError
+from delivery.failures import Watched, note
 from delivery.handling import Handler
 from delivery.inbox import once
 from delivery.outbox import SqliteOutbox
@@ -104,6 +105,7 @@ def run_receiver(
     route = config.route(recipient)
     store = config.stores.open(recipient)
     guard = limit_deaths()
+    watched = Watched(route, config.retries_ms, lambda failure: note(store, failure))
 
     def work() -> None:
         prepare(config, recipient)
@@ -115,8 +117,13 @@ def run_receiver(
                 route.queue,
                 store,
                 handler_of(route),
-                on_failure=retry_later(
-                    outbound, route, config.retries_ms, exhausted=park(outbound, route)
+                on_failure=watched.retrying(
+                    retry_later(
+                        outbound,
+                        route,
+                        config.retries_ms,
+                        exhausted=watched.parking(park(outbound, route)),
+                    )
                 ),
                 guard=guard,
                 batch=batch,

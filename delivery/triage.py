@@ -19,7 +19,7 @@ from delivery.handling import Delivery, event_of
 from delivery.retry import attempt_of
 from delivery.routes import Route
 
-__all__ = ["REPLAYS", "DeadMessage", "DeskBusy", "browse", "held"]
+__all__ = ["REPLAYS", "DeadMessage", "DeskBusy", "browse", "held", "key_of"]
 
 RESOURCE_LOCKED = 405  # AMQP 0-9-1, reply codes
 PATIENCE = 5.0  # seconds to wait for somebody else to finish looking
@@ -113,9 +113,8 @@ def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
 def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> DeadMessage:
     delivery = Delivery(queue=dead_queue(route), body=body, properties=properties, tag=tag)
     headers = properties.headers or {}
-    digest = hashlib.sha256(body).hexdigest()
     return DeadMessage(
-        key=delivery.message_id or f"sha256-{digest[:16]}",
+        key=key_of(delivery),
         reason=_text(headers.get(REASON), "not parked by us"),
         error=_text(headers.get(ERROR), ""),
         attempts=attempt_of(delivery),
@@ -126,6 +125,11 @@ def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> D
         is_event=_is_event(delivery),
         delivery=delivery,
     )
+
+
+def key_of(delivery: Delivery) -> str:
+    """Return what names the message: its message_id, else a digest of its body."""
+    return delivery.message_id or f"sha256-{hashlib.sha256(delivery.body).hexdigest()[:16]}"
 
 
 def _is_event(delivery: Delivery) -> bool:
