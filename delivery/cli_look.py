@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from delivery.terminal import Terminal, console, plain, say, show_json
+from delivery.terminal import Terminal, console, operator, plain, say, show_json
 
 if TYPE_CHECKING:
     from delivery.config import Config
@@ -120,21 +120,28 @@ def reconcile(
 
     Example: delivery reconcile catalog
     """
-    from delivery.desk import Desk
+    from delivery.lookout import Lookout
     from delivery.pipeline import ConfirmedChannel
     from delivery.reconcile import missing, send_again
     from delivery.stores import PUBLISHER
+    from delivery.trail import begin, conclude
 
     terminal: Terminal = context.obj
     config = terminal.config()
     route = config.route(recipient)
-    with Desk(config, recipient) as desk:
-        dead = {message.key for message in desk.browse() if message.is_event}
+    with Lookout(config, recipient) as lookout:
+        dead = {message.key for message in lookout.browse() if message.is_event}
     feed, inbox = config.stores.open(PUBLISHER), config.stores.open(recipient)
     found = missing(feed, inbox, route, dead=dead, grace=grace)
     if apply and found:
+        who, why = operator(), "reconcile: neither a receipt nor a dead message"
+        acts = [
+            begin(feed, "send again", recipient, each.event_id, operator=who, reason=why)
+            for each in found
+        ]
         with ConfirmedChannel(config.named("reconcile")) as channel:
             send_again(channel, route, found)
+        conclude(feed, [(act, "sent") for act in acts])
     ids = [event.event_id for event in found]
     if as_json:
         show_json({"recipient": recipient, "missing": ids, "sent": apply})

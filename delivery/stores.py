@@ -19,6 +19,7 @@ from delivery import (
     outbox,
     revision,
     strikes,
+    trail,
 )
 from delivery.routes import RECIPIENTS
 from delivery.store import Schema, StoreUnavailable, open_store
@@ -29,7 +30,7 @@ PUBLISHER = "publisher"
 
 _EVERY_RECIPIENT = (inbox.SCHEMA, strikes.SCHEMA, decisions.SCHEMA, failures.SCHEMA)
 _SCHEMAS: Mapping[str, tuple[Schema, ...]] = {
-    PUBLISHER: (materials.SCHEMA, outbox.SCHEMA),
+    PUBLISHER: (materials.SCHEMA, outbox.SCHEMA, trail.SCHEMA),
     "catalog": (*_EVERY_RECIPIENT, revision.SCHEMA, catalog.SCHEMA),
     "audit": (*_EVERY_RECIPIENT, audit.SCHEMA),
 }

@@ -21,7 +21,6 @@ LEDGER_PLACES = (
 
 __all__ = [
     "dead_fields",
-    "dead_in_full",
     "dead_table",
     "ledger_table",
     "plan_fields",
@@ -105,17 +104,6 @@ def dead_fields(message: DeadMessage) -> dict[str, Any]:
         "replays": message.replays,
         "parked_at": message.parked_at,
         "sent_at": message.sent_at,
-    }
-
-
-def dead_in_full(message: DeadMessage) -> dict[str, Any]:
-    """Return everything that is known about one dead message."""
-    properties = vars(message.delivery.properties)
-    return {
-        **dead_fields(message),
-        "traceback": message.traceback,
-        "properties": {name: value for name, value in properties.items() if value is not None},
-        "body": message.delivery.body.decode("utf-8", "backslashreplace"),
     }
 
 

@@ -276,7 +276,7 @@ def test_an_incompatible_message_is_listed_shown_and_planned(exchange: Exchange)
 
     shown = exchange.run("dead", "show", "catalog", key)
     assert shown.returncode == 0
-    assert "\\\\xff not an event" in shown.stdout
+    assert "  \\xff not an event" in shown.stdout
     assert exchange.accounts(0.5)["catalog"].foreign_dead == 1
 
 
@@ -408,7 +408,8 @@ def test_what_is_for_machines_can_be_parsed(exchange: Exchange) -> None:
     assert (listed["id"], listed["reason"], listed["attempts"]) == (event_id, "exhausted", 3)
     (planned,) = parsed("dead", "plan", "catalog", "--json")
     assert (planned["id"], planned["prospect"], planned["receipt"]) == (event_id, "effect", None)
-    shown = parsed("dead", "show", "catalog", event_id)
+    (shown,) = parsed("dead", "show", "catalog", event_id, "--json")
+    assert shown["decoded"]["id"] == event_id
     assert json.loads(shown["body"])["id"] == event_id
     assert "the search index is not ready" in shown["traceback"]
 

@@ -422,7 +422,10 @@ def test_a_publication_is_found_by_its_request_and_its_material(own_api: Api) ->
     by_request = own_api.client.get("/publications/a/key").json()
     assert (by_request["event_id"], by_request["matched_by"]) == (first, "request_id")
     assert (by_request["material_id"], by_request["revision"]) == ("m-1", 1)
+    with closing(own_api.stores.open("catalog")) as inbox:
+        once(Route("catalog"), lambda _event, _tx: Effect.APPLIED)(event(event_id=second), inbox)
     by_material = own_api.client.get("/publications/m-1").json()
+    assert states(by_material) == {"catalog": "settled", "audit": "not visible"}
     assert (by_material["event_id"], by_material["matched_by"]) == (second, "material_id")
     assert by_material["events"] == [first, second]
     by_event = own_api.client.get(f"/publications/{first}").json()

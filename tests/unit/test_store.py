@@ -306,8 +306,11 @@ def test_an_older_file_is_brought_up_to_date_step_by_step(path: Path) -> None:
     steps = ("ALTER TABLE a ADD COLUMN c", "ALTER TABLE a ADD COLUMN d;\nUPDATE a SET d = 'new'")
     with closing(open_store(path, Schema("x", 1, "CREATE TABLE a (b)"))) as old:
         old.execute("INSERT INTO a VALUES ('kept')")
-    for _ in range(2):
-        with closing(open_store(path, Schema("x", 3, sql, steps))) as now:
+    between = path.with_name("between.db")
+    with closing(open_store(between, Schema("x", 2, "CREATE TABLE a (b, c)"))) as old:
+        old.execute("INSERT INTO a (b) VALUES ('kept')")
+    for file in (path, path, between):
+        with closing(open_store(file, Schema("x", 3, sql, steps))) as now:
             assert now.execute("SELECT b, c, d FROM a").fetchall() == [("kept", None, "new")]
             assert now.execute("SELECT version FROM schema_version").fetchall() == [(3,)]
     with pytest.raises(StoreDiffers, match="has version 3, this code knows 5; use the older code"):
