@@ -31,15 +31,18 @@ def outbox_summary(store: sqlite3.Connection) -> dict[str, Any]:
             " WHERE confirmed_at IS NULL GROUP BY 1 ORDER BY 1"
         ).fetchall()
     )
-    (oldest,) = store.execute(
-        "SELECT min(accepted_at) FROM outbox WHERE confirmed_at IS NULL"
+    oldest = store.execute(
+        "SELECT accepted_at, event_id, attempts, outcome, detail FROM outbox"
+        " WHERE confirmed_at IS NULL ORDER BY accepted_at LIMIT 1"
     ).fetchone()
-    age = max(0.0, time.time() - oldest) if oldest is not None else 0.0
+    age = max(0.0, time.time() - oldest[0]) if oldest else 0.0
+    names = ("event_id", "attempts", "outcome", "detail")
     return {
         "accepted": accepted,
         "confirmed": confirmed,
         "pending": pending,
         "oldest_pending_seconds": round(age, 3),
+        "oldest_pending": dict(zip(names, oldest[1:], strict=True)) if oldest else None,
     }
 
 

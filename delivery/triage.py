@@ -19,7 +19,7 @@ from delivery.handling import Delivery, event_of
 from delivery.retry import attempt_of
 from delivery.routes import Route
 
-__all__ = ["REPLAYS", "DeadMessage", "DeskBusy", "browse", "held", "key_of"]
+__all__ = ["REPLAYS", "DeadMessage", "DeskBusy", "browse", "desk_lock", "held", "key_of"]
 
 RESOURCE_LOCKED = 405  # AMQP 0-9-1, reply codes
 PATIENCE = 5.0  # seconds to wait for somebody else to finish looking
@@ -88,7 +88,7 @@ def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
 
     The broker deletes it with the connection, so a crash leaves no lock behind.
     """
-    lock = f"{dead_queue(route)}.desk"
+    lock = desk_lock(route)
     end = time.monotonic() + PATIENCE
     while True:
         channel = connection.channel()
@@ -125,6 +125,11 @@ def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> D
         is_event=_is_event(delivery),
         delivery=delivery,
     )
+
+
+def desk_lock(route: Route) -> str:
+    """Return the queue that whoever holds *route*'s dead messages holds as a lock."""
+    return f"{dead_queue(route)}.desk"
 
 
 def key_of(delivery: Delivery) -> str:
