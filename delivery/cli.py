@@ -14,6 +14,7 @@ from delivery import __version__
 from delivery.cli_broker import broker_app, doctor
 from delivery.cli_course import demo, lesson, stage
 from delivery.cli_dead import dead_app
+from delivery.cli_health import health
 from delivery.cli_look import ledger, reconcile, status
 from delivery.cli_run import api, publish, receive, relay
 from delivery.cli_topology import topology_app
@@ -41,6 +42,7 @@ for command in (
     trace,
     ledger,
     reconcile,
+    health,
     doctor,
     lesson,
     stage,

@@ -185,9 +185,11 @@ def test_a_queue_that_does_not_exist_is_not_0(
 
 def test_the_last_figures_grow_old_while_there_is_no_broker(exchange: Exchange) -> None:
     """They stay on the screen with their age; the stores are read afresh; then all is new again."""
+    for recipient in ("catalog", "audit"):
+        exchange.config.stores.open(recipient).close()
     watcher = Watcher(exchange.config)
     with closing(watcher):
-        watcher.look()
+        wait_for(lambda: watcher.look().recipients[0].difference == 0, "a first figure")
         watcher.close()
         lost = replace(exchange.config, broker=BrokerSettings(url=NOBODY))
         watcher._config, own = lost, watcher._config

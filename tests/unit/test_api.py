@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import resource
 import socket
 import sqlite3
 import subprocess
@@ -451,6 +452,23 @@ def test_ready_means_that_a_command_could_be_committed(own_api: Api) -> None:
     assert own_api.client.get("/readyz").status_code == 200
     assert own_api.publish().status_code == 202
     assert own_api.rows() == 1
+
+
+def test_a_disk_that_takes_nothing_is_not_ready(own_api: Api) -> None:
+    """The process may write no file any more: what a full disk looks like to it; then it is well.
+
+    To begin a transaction would still work: only a real write tells.
+    """
+    own_api.publish()
+    pid = own_api.actor.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        assert_problem(own_api.client.get("/readyz"), 503, "the store can't be used")
+        assert own_api.client.get("/healthz").status_code == 200
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+    assert own_api.client.get("/readyz").json() == {"status": "ready"}
 
 
 def test_a_request_that_waits_a_moment_for_the_store_is_served(own_api: Api) -> None:
