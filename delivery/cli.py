@@ -15,10 +15,12 @@ from delivery.cli_broker import broker_app, doctor
 from delivery.cli_chaos import chaos
 from delivery.cli_course import demo, lesson, stage
 from delivery.cli_dead import dead_app
+from delivery.cli_health import health
 from delivery.cli_look import ledger, status
 from delivery.cli_reconcile import reconcile
 from delivery.cli_run import api, publish, receive, relay
 from delivery.cli_topology import topology_app
+from delivery.cli_trace import trace
 from delivery.errors import DeliveryError
 from delivery.points import arm_from
 from delivery.terminal import Terminal
@@ -40,8 +42,10 @@ for command in (
     receive,
     publish,
     status,
+    trace,
     ledger,
     reconcile,
+    health,
     doctor,
     lesson,
     stage,

@@ -1,4 +1,4 @@
-"""The commands about dead messages: list, show, plan, replay, drop."""
+"""The commands that look at dead messages: groups, list, show, plan, trail."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delivery.errors import DeliveryError
-from delivery.terminal import Terminal, console, operator, show_json
+from delivery.cli_act import drop, replay
+from delivery.terminal import Terminal, console, show_json
 
 if TYPE_CHECKING:
-    from delivery.desk import Desk
+    from delivery.lookout import Lookout
 
 __all__ = ["dead_app"]
 
@@ -20,29 +20,53 @@ dead_app = typer.Typer(
     rich_markup_mode=None,
 )
 Recipient = Annotated[str, typer.Argument(help="catalog or audit")]
-Ids = Annotated[list[str] | None, typer.Option("--id", help="A message; may be repeated.")]
-All = Annotated[bool, typer.Option("--all", help="Every dead message of the recipient.")]
-Reason = Annotated[str, typer.Option(help="Why; it is kept with your name.")]
+Group = Annotated[str, typer.Option(help="Only what is dead for this reason.")]
 Json = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
-def _desk(context: typer.Context, recipient: str) -> Desk:
-    from delivery.desk import Desk
+def _lookout(context: typer.Context, recipient: str) -> Lookout:
+    from delivery.lookout import Lookout
 
     terminal: Terminal = context.obj
-    return Desk(terminal.config(), recipient)
+    return Lookout(terminal.config(), recipient)
+
+
+@dead_app.command()
+def groups(
+    context: typer.Context,
+    recipient: Annotated[str, typer.Argument(help="catalog or audit; both, if left out")] = "",
+    as_json: Json = False,
+) -> None:
+    """Count the dead messages by recipient and reason, with the first and the last time.
+
+    Example: delivery dead groups
+    """
+    from delivery.groups import groups_of
+    from delivery.routes import RECIPIENTS
+    from delivery.triage_tables import groups_table
+
+    found = []
+    for name in (recipient,) if recipient else RECIPIENTS:
+        with _lookout(context, name) as lookout:
+            found += groups_of(name, lookout.browse())
+    if as_json:
+        show_json(found)
+    else:
+        console().print(groups_table(found))
 
 
 @dead_app.command("list")
-def list_command(context: typer.Context, recipient: Recipient, as_json: Json = False) -> None:
+def list_command(
+    context: typer.Context, recipient: Recipient, group: Group = "", as_json: Json = False
+) -> None:
     """List a recipient's dead messages, oldest first.
 
     Example: delivery dead list catalog
     """
     from delivery.tables import dead_fields, dead_table
 
-    with _desk(context, recipient) as desk:
-        messages = desk.browse()
+    with _lookout(context, recipient) as lookout:
+        messages = [each for each in lookout.browse() if group in ("", each.reason)]
     if as_json:
         show_json([dead_fields(message) for message in messages])
     else:
@@ -50,31 +74,40 @@ def list_command(context: typer.Context, recipient: Recipient, as_json: Json = F
 
 
 @dead_app.command()
-def show(context: typer.Context, recipient: Recipient, key: str) -> None:
-    """Show one dead message in full, as JSON: properties, headers, error, body.
+def show(
+    context: typer.Context,
+    recipient: Recipient,
+    key: Annotated[str, typer.Argument(help="The message's id, or how it begins.")],
+    as_json: Json = False,
+) -> None:
+    """Show one dead message in full: properties, headers, error, traceback, decoded body.
 
-    Example: delivery dead show catalog 0f8e...
+    Example: delivery dead show catalog 0f8e
     """
-    from delivery.tables import dead_in_full
+    from delivery.triage_tables import dead_in_full, full_lines
 
-    with _desk(context, recipient) as desk:
-        found = [message for message in desk.browse() if message.key == key]
-        if not found:
-            raise DeliveryError(desk.absence(key))
+    with _lookout(context, recipient) as lookout:
+        found = lookout.find(key)
+    if as_json:
+        show_json([dead_in_full(message) for message in found])
+        return
     for message in found:
-        show_json(dead_in_full(message))
+        for line in full_lines(message):
+            typer.echo(line)
 
 
 @dead_app.command()
-def plan(context: typer.Context, recipient: Recipient, as_json: Json = False) -> None:
+def plan(
+    context: typer.Context, recipient: Recipient, group: Group = "", as_json: Json = False
+) -> None:
     """Say for each dead message what a replay would do. Nothing is changed.
 
     Example: delivery dead plan catalog
     """
     from delivery.tables import plan_fields, plan_table
 
-    with _desk(context, recipient) as desk:
-        planned = desk.plan()
+    with _lookout(context, recipient) as lookout:
+        planned = [each for each in lookout.plan() if group in ("", each.message.reason)]
     if as_json:
         show_json([plan_fields(each) for each in planned])
     else:
@@ -82,53 +115,35 @@ def plan(context: typer.Context, recipient: Recipient, as_json: Json = False) ->
 
 
 @dead_app.command()
-def replay(
+def trail(
     context: typer.Context,
-    recipient: Recipient,
-    reason: Reason,
-    ids: Ids = None,
-    every: All = False,
-    force: Annotated[
-        bool, typer.Option("--force", help="Even where a receipt may have been pruned.")
-    ] = False,
-    wait: Annotated[float, typer.Option(help="Seconds to wait for the results.")] = 15.0,
+    recipient: Annotated[str, typer.Argument(help="catalog or audit; both, if left out")] = "",
+    key: Annotated[str, typer.Option("--id", help="One message's id, or how it begins.")] = "",
+    limit: Annotated[int, typer.Option(min=1, help="The latest so many.")] = 50,
+    as_json: Json = False,
 ) -> None:
-    """Send dead messages to their own recipient again, and say what became of each.
+    """Say who did what to which message, why, and what came of it. Needs no broker.
 
-    Look at the plan first. Exit 1 unless each was applied, or was settled before.
-
-    Example: delivery dead replay catalog --id 0f8e... --reason "index is back"
+    Example: delivery dead trail catalog
     """
-    from delivery.plan import Result
+    from contextlib import closing
 
-    with _desk(context, recipient) as desk:
-        keys = desk.choose(ids or [], every=every)
-        results = desk.replay(keys, reason=reason, operator=operator(), force=force, seconds=wait)
-        vanished = keys - {planned.message.key for planned, _ in results}
-        for planned, result in results:
-            typer.echo(f"{planned.message.key}  {result.value}")
-        for key in sorted(vanished):
-            typer.echo(desk.absence(key))
-    good = (Result.APPLIED, Result.ALREADY_APPLIED, Result.STALE)
-    done = not vanished and all(result in good for _, result in results)
-    raise typer.Exit(0 if done else 1)
+    from delivery.routes import check_recipient
+    from delivery.stores import PUBLISHER
+    from delivery.trail import entries
+    from delivery.triage_tables import trail_lines
+
+    terminal: Terminal = context.obj
+    if recipient:
+        check_recipient(recipient)
+    with closing(terminal.stores.open(PUBLISHER)) as store:
+        found = entries(store, recipient=recipient, message_id=key, limit=limit)
+    if as_json:
+        show_json(found)
+        return
+    for line in trail_lines(found):
+        typer.echo(line)
 
 
-@dead_app.command()
-def drop(
-    context: typer.Context,
-    recipient: Recipient,
-    reason: Reason,
-    ids: Ids = None,
-    every: All = False,
-) -> None:
-    """Give dead messages up for good. The ledger counts them as dropped.
-
-    Example: delivery dead drop catalog --id 0f8e... --reason "test data"
-    """
-    with _desk(context, recipient) as desk:
-        keys = desk.choose(ids or [], every=every)
-        dropped = {each.key for each in desk.drop(keys, reason=reason, operator=operator())}
-        for key in sorted(keys):
-            typer.echo(f"{key}  dropped" if key in dropped else desk.absence(key))
-    raise typer.Exit(0 if dropped == keys else 1)
+dead_app.command()(replay)
+dead_app.command()(drop)

@@ -48,15 +48,15 @@ def reconcile(
 
     Example: delivery reconcile catalog --feed http://127.0.0.1:8080
     """
-    from delivery.desk import Desk
+    from delivery.lookout import Lookout
 
     terminal: Terminal = context.obj
     config = terminal.config()
     config.route(recipient)  # an unknown recipient is named before anything else
     with ExitStack() as opened:
         source = _feed(config, feed, page, opened)
-        with Desk(config, recipient) as desk:
-            dead = desk.dead_events()
+        with Lookout(config, recipient) as lookout:
+            dead = lookout.dead_events()
         ids = _work(config, recipient, source, dead, grace=grace, apply=apply, opened=opened)
         if as_json:
             with JsonList({"recipient": recipient, "sent": apply}, "missing") as shown:

@@ -11,6 +11,11 @@ from delivery.terminal import Terminal, say
 
 __all__ = ["api", "publish", "receive", "relay"]
 
+MetricsPort = Annotated[
+    int | None,
+    typer.Option(min=0, max=65535, help="Serve /metrics, /healthz, /readyz here; 0: a free one."),
+]
+MetricsHost = Annotated[str, typer.Option(help="The address to serve them on.")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option()]
 
 
@@ -35,6 +40,8 @@ def api(
 def relay(
     context: typer.Context,
     batch: Annotated[int, typer.Option(min=1, help="Most messages in flight at once.")] = 500,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     log_level: LogLevel = "info",
 ) -> None:
     """Send what the API accepted to the broker, until it is stopped (Ctrl-C, SIGTERM).
@@ -42,13 +49,17 @@ def relay(
     Example: delivery relay
     """
     from delivery.logs import log_to_stderr
+    from delivery.relay_meter import RelayMeter
     from delivery.services import run_relay
     from delivery.stopping import stop_on_signals
+    from delivery.watched import watched
 
     terminal: Terminal = context.obj
     log_to_stderr(log_level)
     config = terminal.config(start_broker=True)
-    run_relay(config, stop_on_signals(), batch=batch)
+    meter, data = RelayMeter(), config.stores.data
+    with watched("relay", data, meter, host=metrics_host, port=metrics_port) as health:
+        run_relay(config, stop_on_signals(), batch=batch, wrap=meter.outbox, beat=health.beat)
 
 
 def receive(
@@ -56,6 +67,8 @@ def receive(
     recipient: Annotated[str, typer.Argument(help="catalog or audit")],
     batch: Annotated[int, typer.Option(min=1, help="Most messages in one transaction.")] = 1,
     prefetch: Annotated[int, typer.Option(min=1, max=65535, help="Most unsettled messages.")] = 50,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
     log_level: LogLevel = "info",
 ) -> None:
     """Apply what arrives for a recipient, until it is stopped (Ctrl-C, SIGTERM).
@@ -63,15 +76,28 @@ def receive(
     Example: delivery receive catalog
     """
     from delivery.logs import log_to_stderr
+    from delivery.meter import ReceiverMeter
     from delivery.routes import check_recipient
     from delivery.services import run_receiver
     from delivery.stopping import stop_on_signals
+    from delivery.watched import watched
 
     terminal: Terminal = context.obj
     check_recipient(recipient)  # before a broker is looked for, or even started
     log_to_stderr(log_level)
     config = terminal.config(start_broker=True)
-    run_receiver(config, recipient, stop_on_signals(), batch=batch, prefetch=prefetch)
+    meter, data = ReceiverMeter(recipient), config.stores.data
+    with watched(recipient, data, meter, host=metrics_host, port=metrics_port) as health:
+        run_receiver(
+            config,
+            recipient,
+            stop_on_signals(),
+            batch=batch,
+            prefetch=prefetch,
+            wrap=meter.handler,
+            tell=meter.failed,
+            beat=health.beat,
+        )
 
 
 def publish(

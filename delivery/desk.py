@@ -3,71 +3,34 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
-from types import TracebackType
-
-from pika.exceptions import ChannelClosedByBroker
+from collections.abc import Collection
 
 from delivery.config import Config
-from delivery.connection import connect
-from delivery.dead import dead_queue
-from delivery.decisions import decisions_on, record_drop, record_replay
+from delivery.decisions import record_drop, record_replay
 from delivery.errors import DeliveryError
-from delivery.inbox import receipt_of
+from delivery.lookout import Lookout
 from delivery.pipeline import ConfirmedChannel
-from delivery.plan import Planned, Prospect, Result, plan, results
+from delivery.plan import Planned, Prospect, Result, results
+from delivery.points import reach
 from delivery.replay import drop, replay
-from delivery.triage import DeadMessage, browse, held
+from delivery.stores import PUBLISHER
+from delivery.trail import Action, begin, conclude
+from delivery.triage import DeadMessage
 
 __all__ = ["Desk"]
 
 
-class Desk:
-    """Holds a connection and the recipient's store; use it in a ``with`` block."""
+class Desk(Lookout):
+    """A lookout that can act, too; each act is kept in the publisher's trail before it is done."""
 
     def __init__(self, config: Config, recipient: str) -> None:
-        self._config = config
-        self._route = config.route(recipient)
-        self._store = config.stores.open(recipient)
-        self._connection = connect(config.named("operator"))
+        super().__init__(config, recipient)
+        self._publisher = config.stores.open(PUBLISHER)
 
-    def __enter__(self) -> Desk:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        tb: TracebackType | None,
-    ) -> None:
-        self._store.close()
-        if self._connection.is_open:
-            self._connection.close()
-
-    def browse(self) -> list[DeadMessage]:
-        """Return the dead messages. Raises DeliveryError if there is no dead queue."""
-        with self._dead_queue_there():
-            return browse(self._connection, self._route)
-
-    def dead_events(self) -> set[str]:
-        """Return the ids of the dead events, and keep nothing else of them in memory."""
-        with self._dead_queue_there(), held(self._connection, self._route) as (_, messages):
-            return {message.key for message in messages if message.is_event}
-
-    def plan(self) -> list[Planned]:
-        """Return the dead messages with what a replay of each would do."""
-        return plan(self._store, self._route, self.browse())
-
-    def choose(self, ids: Sequence[str], *, every: bool) -> set[str]:
-        """Return the keys to work on. Raises DeliveryError for one that is not dead (any more)."""
-        if bool(ids) == every:
-            raise DeliveryError("say which messages: --id KEY (may be repeated), or --all")
-        dead = {message.key for message in self.browse()}
-        for key in ids:
-            if key not in dead:
-                raise DeliveryError(self.absence(key))
-        return dead if every else set(ids)
+    def close(self) -> None:
+        """Close the stores and the connection."""
+        self._publisher.close()
+        super().close()
 
     def replay(
         self,
@@ -77,8 +40,12 @@ class Desk:
         operator: str,
         force: bool = False,
         seconds: float = 15.0,
+        rate: float | None = None,
     ) -> list[tuple[Planned, Result]]:
-        """Send the messages again and return what became of each within *seconds*."""
+        """Send the messages again and return what became of each within *seconds* after the last.
+
+        At most *rate* messages a second: a recipient that has just been mended may be slow.
+        """
         if not reason.strip():
             raise DeliveryError("say why: a replay needs a reason")
         chosen = [each for each in self.plan() if each.message.key in keys]
@@ -86,8 +53,13 @@ class Desk:
         if unsure and not force:
             raise DeliveryError(f"{', '.join(unsure)}: {Prospect.UNSURE.value}")
 
+        acts: list[tuple[int, str]] = []
+
         def record(message: DeadMessage) -> None:
             recipient = self._route.recipient
+            if acts and rate:
+                self._pause(1.0 / rate, publisher)
+            acts.append((self._begin("replay", message, operator, reason), message.key))
             record_replay(self._store, recipient, message.key, operator=operator, reason=reason)
 
         with ConfirmedChannel(self._config.named("operator")) as publisher:
@@ -103,12 +75,17 @@ class Desk:
         keys_sent = {message.key for message in sent}
         ours = [each for each in chosen if each.message.key in keys_sent]
         gone = [(each, Result.GONE) for each in chosen if each.message.key not in keys_sent]
-        return results(self._store, self._route, ours, self.browse, seconds=seconds) + gone
+        found = results(self._store, self._route, ours, self.browse, seconds=seconds)
+        named = {planned.message.key: result.value for planned, result in found}
+        conclude(self._publisher, [(entry, named[key]) for entry, key in acts])
+        return found + gone
 
     def drop(self, keys: Collection[str], *, reason: str, operator: str) -> list[DeadMessage]:
         """Give the messages up: recorded first, deleted second."""
+        acts: list[int] = []
 
         def record(message: DeadMessage) -> None:
+            acts.append(self._begin("drop", message, operator, reason))
             record_drop(
                 self._store,
                 self._route.recipient,
@@ -118,25 +95,27 @@ class Desk:
                 reason=reason,
             )
 
-        return drop(self._connection, self._route, keys, record=record)
+        dropped = drop(self._connection, self._route, keys, record=record)
+        conclude(self._publisher, [(entry, "dropped") for entry in acts])
+        reach("trail.concluded")
+        return dropped
 
-    @contextmanager
-    def _dead_queue_there(self) -> Iterator[None]:
-        try:
-            yield
-        except ChannelClosedByBroker as refusal:
-            raise DeliveryError(
-                f"no queue {dead_queue(self._route)!r} ({refusal.reply_text});"
-                " create it: delivery topology declare"
-            ) from refusal
+    def _begin(self, action: Action, message: DeadMessage, operator: str, reason: str) -> int:
+        entry = begin(
+            self._publisher,
+            action,
+            self._route.recipient,
+            message.key,
+            operator=operator,
+            reason=reason,
+            dead_reason=message.reason,
+        )
+        reach("trail.begun")
+        return entry
 
-    def absence(self, key: str) -> str:
-        """Say why *key* is not among the dead: settled since, decided on, or never seen."""
-        said = [f"{key} is not among the dead messages of {self._route.recipient}"]
-        for decision in decisions_on(self._store, key):
-            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision.decided_at))
-            done = "replayed" if decision.action == "replay" else "dropped"
-            said.append(f"{done} by {decision.operator} at {when} ({decision.reason})")
-        if receipt := receipt_of(self._store, self._route.recipient, key):
-            said.append(f"its receipt says {receipt.effect.value}")
-        return "; ".join(said)
+    def _pause(self, seconds: float, publisher: ConfirmedChannel) -> None:
+        """Wait, serving both connections: a pause may be longer than a heartbeat."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._connection.sleep(min(left, 1.0))
+            publisher.serve()

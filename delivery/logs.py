@@ -34,8 +34,10 @@ def log_to_stderr(level: str = "info") -> None:
     """Send this package's records to standard error; pika speaks only from warnings upward."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
+    handler.setLevel(level.upper())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
-    logging.getLogger("delivery").setLevel(level.upper())
+    # What is not shown is still counted: metrics and health follow the records from info upward.
+    logging.getLogger("delivery").setLevel("DEBUG" if level == "debug" else "INFO")
     # What pika logs about a lost connection, keep_connected says in one line.
     logging.getLogger("pika").setLevel(logging.CRITICAL)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import http.client
 import json
+import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,10 +60,19 @@ class Management:
 
     def unacked(self, queue: str) -> int | None:
         """Return the queue's unacked messages as of some seconds ago; None if it has no sample."""
+        try:
+            return self.sample(queue)
+        except OSError:
+            return None
+
+    def sample(self, queue: str) -> int | None:
+        """Return the same, and raise OSError if the plugin does not answer at all."""
         vhost = urlsplit(self.amqp_url).path[1:] or "%2F"
         try:
             found, _ = self.get(f"/api/queues/{vhost}/{quote(queue, safe='')}")
-        except OSError:
-            return None
+        except urllib.error.HTTPError as answer:
+            if answer.code == 404:
+                return None  # it has not heard of the queue yet
+            raise
         count = found.get("messages_unacknowledged") if isinstance(found, dict) else None
         return count if isinstance(count, int) else None

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 
+from delivery.connection import describe
 from delivery.dead import dead_queue
 from delivery.management import Management
 from delivery.retry import retry_queue
 from delivery.routes import Route
+from delivery.triage import RESOURCE_LOCKED, desk_lock
 
 __all__ = ["Depth", "Waiting", "depth", "waiting"]
 
@@ -39,6 +41,8 @@ class Waiting:
     unacked: int | None
     unacked_age: float  # seconds that ``unacked`` may be old; the other counts are exact
     sampled_at: float  # Unix seconds
+    unacked_why: str = ""  # why ``unacked`` is None
+    dead_held: bool = False  # somebody looks at the dead messages: ``dead`` lacks what they hold
 
 
 def depth(connection: BlockingConnection, queue: str) -> Depth | None:
@@ -67,10 +71,17 @@ def waiting(
     than never.
     """
     counted = []
+    trouble = "" if management else "the management plugin's address is not known"
     for route in routes:
         own = depth(connection, route.queue)
-        unacked = management.unacked(route.queue) if management else None
+        unacked = None
+        if management and not trouble:  # one that does not answer is not asked again
+            try:
+                unacked = management.sample(route.queue)
+            except OSError as error:
+                trouble = f"the management plugin does not answer: {describe(error)}"
         retry = [depth(connection, retry_queue(route, n + 1)) for n in range(retries)]
+        held = _is_held(connection, route)
         dead = depth(connection, dead_queue(route))
         counted.append(
             Waiting(
@@ -82,6 +93,18 @@ def waiting(
                 unacked=unacked,
                 unacked_age=MANAGEMENT_AGE,
                 sampled_at=time.time(),
+                unacked_why="" if unacked is not None else trouble or "no sample yet",
+                dead_held=held,
             )
         )
     return counted
+
+
+def _is_held(connection: BlockingConnection, route: Route) -> bool:
+    try:
+        depth(connection, desk_lock(route))
+    except ChannelClosedByBroker as refusal:
+        if refusal.reply_code == RESOURCE_LOCKED:  # it exists, and is another connection's own
+            return True
+        raise
+    return False

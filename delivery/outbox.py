@@ -24,7 +24,7 @@ BACKOFF = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 # could leave behind.
 SCHEMA = Schema(
     "outbox",
-    1,
+    2,
     """
 CREATE TABLE outbox (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -37,10 +37,23 @@ CREATE TABLE outbox (
     next_attempt_at REAL NOT NULL DEFAULT 0,
     outcome TEXT,
     detail TEXT,
-    confirmed_at REAL
+    confirmed_at REAL,
+    subject TEXT NOT NULL DEFAULT ''
 ) STRICT;
-CREATE INDEX outbox_due ON outbox (next_attempt_at, position) WHERE confirmed_at IS NULL
+CREATE INDEX outbox_due ON outbox (next_attempt_at, position) WHERE confirmed_at IS NULL;
+CREATE INDEX outbox_request ON outbox (correlation_id);
+CREATE INDEX outbox_subject ON outbox (subject)
 """,
+    steps=(
+        # From 1: find events by the request or by the material, too.
+        """
+ALTER TABLE outbox ADD COLUMN subject TEXT NOT NULL DEFAULT '';
+UPDATE outbox SET subject = coalesce(json_extract(CAST(body AS TEXT), '$.subject'), '')
+    WHERE json_valid(CAST(body AS TEXT));
+CREATE INDEX outbox_request ON outbox (correlation_id);
+CREATE INDEX outbox_subject ON outbox (subject)
+""",
+    ),
 )
 
 
@@ -69,9 +82,9 @@ def add(tx: sqlite3.Connection, event: Event, *, correlation_id: str, accepted_a
     """
     envelope(event.id, event.type, timestamp=int(accepted_at), correlation_id=correlation_id)
     tx.execute(
-        "INSERT INTO outbox (event_id, event_type, body, correlation_id, accepted_at)"
-        " VALUES (?, ?, ?, ?, ?)",
-        (event.id, event.type, encode(event), correlation_id, accepted_at),
+        "INSERT INTO outbox (event_id, event_type, body, correlation_id, accepted_at, subject)"
+        " VALUES (?, ?, ?, ?, ?, ?)",
+        (event.id, event.type, encode(event), correlation_id, accepted_at, event.subject),
     )
 
 

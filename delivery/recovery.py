@@ -58,7 +58,7 @@ def keep_connected(
             failures += 1
             pause = backoff.pause(failures)
             fields = {"error": describe(error), "failures": failures, "pause": round(pause, 2)}
-            log.warning("connection.lost", extra=fields)
+            log.warning("connection.lost", extra=fields | {"kind": type(error).__name__})
             stop.wait(pause)
         else:
             return

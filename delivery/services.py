@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+from collections.abc import Callable
 
 from delivery.audit import append
 from delivery.catalog import upsert
@@ -14,9 +15,10 @@ from delivery.connection import connect
 from delivery.consumer import consume
 from delivery.dead import park
 from delivery.errors import DeliveryError
+from delivery.failures import Failure, Watched, note
 from delivery.handling import Handler
 from delivery.inbox import once
-from delivery.outbox import SqliteOutbox
+from delivery.outbox import Outbox, SqliteOutbox
 from delivery.pipeline import ConfirmedChannel
 from delivery.recovery import keep_connected
 from delivery.relay import only_relay, relay_once
@@ -54,22 +56,40 @@ def prepare(config: Config, process: str) -> None:
         declare(connection, config.topology())
 
 
-def run_relay(config: Config, stop: Stop, *, batch: int = 500) -> None:
-    """Publish what the outbox holds, until *stop*. Raises RelayBusy if another relay has it."""
+def run_relay(
+    config: Config,
+    stop: Stop,
+    *,
+    batch: int = 500,
+    wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox,
+    beat: Callable[[], None] = lambda: None,
+) -> None:
+    """Publish what the outbox holds, until *stop*. Raises RelayBusy if another relay has it.
+
+    *wrap* may watch the outbox; *beat* is called as long as the loop turns.
+    """
     store = config.stores.open(PUBLISHER)
+    outbox = wrap(SqliteOutbox(store, config.exchange))
     with only_relay(config.stores.path(PUBLISHER)):
-        keep_connected(lambda: _relay(config, store, stop, batch), stop=stop)
+        keep_connected(lambda: _relay(config, store, outbox, stop, batch, beat), stop=stop)
     log.info("relay.stopped")
 
 
-def _relay(config: Config, store: sqlite3.Connection, stop: Stop, batch: int) -> None:
+def _relay(
+    config: Config,
+    store: sqlite3.Connection,
+    outbox: Outbox,
+    stop: Stop,
+    batch: int,
+    beat: Callable[[], None],
+) -> None:
     prepare(config, "relay")
-    outbox = SqliteOutbox(store, config.exchange)
     with ConfirmedChannel(config.named("relay")) as channel:
         log.info("relay.ready", extra={"broker": config.broker.address})
         limit = 1  # a broker in alarm takes the connection and answers nothing: no batch for it
         file = file_of(store)
         while not stop:
+            beat()
             if file is None or file_of(store) != file:
                 raise StoreUnavailable(
                     "the outbox's file was removed or replaced: restart the relay"
@@ -98,31 +118,59 @@ def _version(store: sqlite3.Connection) -> int:
 
 
 def run_receiver(
-    config: Config, recipient: str, stop: Stop, *, batch: int = 1, prefetch: int = 50
+    config: Config,
+    recipient: str,
+    stop: Stop,
+    *,
+    batch: int = 1,
+    prefetch: int = 50,
+    wrap: Callable[[Handler], Handler] = lambda handle: handle,
+    tell: Callable[[Failure], None] = lambda failure: None,
+    beat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Process *recipient*'s queue until *stop*."""
+    """Process *recipient*'s queue until *stop*.
+
+    *wrap* may watch the handler; *tell* hears of each failed attempt whose copy is safe; *beat* is
+    called as long as the loop turns.
+    """
     route = config.route(recipient)
     store = config.stores.open(recipient)
     guard = limit_deaths()
+
+    def keep(failure: Failure) -> None:
+        note(store, failure)
+        tell(failure)
+
+    watched = Watched(route, config.retries_ms, keep)
 
     def work() -> None:
         prepare(config, recipient)
         settings = config.named(recipient)
         with connect(settings) as inbound, ConfirmedChannel(settings) as outbound:
             log.info(f"{recipient}.ready", extra={"broker": config.broker.address})
+
+            def meanwhile() -> None:
+                outbound.serve()
+                beat()
+
             consume(
                 inbound.channel(),
                 route.queue,
                 store,
-                handler_of(route),
-                on_failure=retry_later(
-                    outbound, route, config.retries_ms, exhausted=park(outbound, route)
+                wrap(handler_of(route)),
+                on_failure=watched.retrying(
+                    retry_later(
+                        outbound,
+                        route,
+                        config.retries_ms,
+                        exhausted=watched.parking(park(outbound, route)),
+                    )
                 ),
                 guard=guard,
                 batch=batch,
                 prefetch=prefetch,
                 stop=stop,
-                meanwhile=outbound.serve,
+                meanwhile=meanwhile,
             )
 
     keep_connected(work, stop=stop)

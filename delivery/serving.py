@@ -11,7 +11,6 @@ from delivery.api import create_app
 from delivery.doorkeeper import check_loopback
 from delivery.errors import DeliveryError
 from delivery.logs import log_to_stderr
-from delivery.routes import RECIPIENTS
 from delivery.stopping import stop_on_signals
 from delivery.stores import PUBLISHER, Stores
 from delivery.tracing import trace_with
@@ -29,11 +28,7 @@ def serve(stores: Stores, host: str, port: int, log_level: str = "info") -> None
     check_loopback(host)
     log_to_stderr(log_level)
     stores.open(PUBLISHER).close()  # a store that can't be used is said now, not at a request
-    inboxes = {
-        recipient: lambda recipient=recipient: stores.open_to_read(recipient)
-        for recipient in RECIPIENTS
-    }
-    app = create_app(lambda: stores.open(PUBLISHER), trace_with(inboxes))
+    app = create_app(lambda: stores.open(PUBLISHER), trace_with(stores.inboxes()))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)

@@ -46,18 +46,23 @@ class StoreDiffers(DeliveryError):
 
 @dataclass(frozen=True)
 class Schema:
-    """The tables that one module keeps in a store, and their version."""
+    """The tables that one module keeps in a store, and their version.
+
+    ``steps`` lead older files here: the last one from the version before, and so on backwards.
+    """
 
     name: str
     version: int
     sql: str
+    steps: tuple[str, ...] = ()
 
 
 def open_store(path: str | Path, *schemas: Schema) -> sqlite3.Connection:
     """Open the file at *path*, create the tables of *schemas*, and return the connection.
 
     A file holds several modules' tables, so each schema keeps its own version in ``schema_version``
-    (``PRAGMA user_version`` is one number for all). Raises StoreDiffers, StoreUnavailable.
+    (``PRAGMA user_version`` is one number for all). An older file is brought up to date where the
+    schema has the steps. Raises StoreDiffers, StoreUnavailable.
     """
     with _translated():
         # One thread uses a connection at a time, but not always the one that opened it.
@@ -173,12 +178,23 @@ def _install_all(store: sqlite3.Connection, schemas: Sequence[Schema], path: str
 def _install(tx: sqlite3.Connection, schema: Schema, path: str | Path) -> None:
     row = tx.execute("SELECT version FROM schema_version WHERE name = ?", (schema.name,)).fetchone()
     if row is None:
-        for statement in schema.sql.split(";\n"):
-            tx.execute(statement)
+        _run(tx, schema.sql)
         tx.execute("INSERT INTO schema_version VALUES (?, ?)", (schema.name, schema.version))
-    elif row[0] != schema.version:
-        differs = "newer" if row[0] > schema.version else "older"
+        return
+    missing = schema.version - row[0]
+    if not 0 <= missing <= len(schema.steps):
+        differs = "newer" if missing < 0 else "older"
         raise StoreDiffers(
             f"{path}: table group {schema.name!r} has version {row[0]}, this code knows"
             f" {schema.version}; use the {differs} code, or another file"
         )
+    for step in schema.steps[len(schema.steps) - missing :]:
+        _run(tx, step)
+    tx.execute(
+        "UPDATE schema_version SET version = ? WHERE name = ?", (schema.version, schema.name)
+    )
+
+
+def _run(tx: sqlite3.Connection, sql: str) -> None:
+    for statement in sql.split(";\n"):
+        tx.execute(statement)

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import quote
 
-from delivery import audit, catalog, decisions, inbox, materials, outbox, revision, strikes
+from delivery import (
+    audit,
+    catalog,
+    decisions,
+    failures,
+    inbox,
+    materials,
+    outbox,
+    revision,
+    strikes,
+    trail,
+)
+from delivery.routes import RECIPIENTS
 from delivery.store import Schema, StoreUnavailable, open_store
 
 __all__ = ["PUBLISHER", "Stores"]
 
 PUBLISHER = "publisher"
 
-_EVERY_RECIPIENT = (inbox.SCHEMA, strikes.SCHEMA, decisions.SCHEMA)
+_EVERY_RECIPIENT = (inbox.SCHEMA, strikes.SCHEMA, decisions.SCHEMA, failures.SCHEMA)
 _SCHEMAS: Mapping[str, tuple[Schema, ...]] = {
-    PUBLISHER: (materials.SCHEMA, outbox.SCHEMA),
+    PUBLISHER: (materials.SCHEMA, outbox.SCHEMA, trail.SCHEMA),
     "catalog": (*_EVERY_RECIPIENT, revision.SCHEMA, catalog.SCHEMA),
     "audit": (*_EVERY_RECIPIENT, audit.SCHEMA),
 }
@@ -40,6 +53,10 @@ class Stores:
         except OSError as error:
             raise StoreUnavailable(f"can't use the folder {self.data}: {error}") from error
         return open_store(self.path(participant), *_SCHEMAS[participant])
+
+    def inboxes(self) -> dict[str, Callable[[], sqlite3.Connection | None]]:
+        """Return for each recipient how to open its file to read."""
+        return {recipient: partial(self.open_to_read, recipient) for recipient in RECIPIENTS}
 
     def open_to_read(self, participant: str) -> sqlite3.Connection | None:
         """Open another service's file without touching it; None if that is not possible."""

@@ -1,15 +1,14 @@
-"""Show dead messages, plans, waiting places and accounts: as tables, and as plain fields."""
+"""Show dead messages, plans and accounts: as tables, and as plain fields."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
 from delivery.ledger import Account
-from delivery.observe import Waiting
 from delivery.plan import Planned
 from delivery.triage import DeadMessage
 from delivery.visible import visible
@@ -21,12 +20,10 @@ LEDGER_PLACES = (
 
 __all__ = [
     "dead_fields",
-    "dead_in_full",
     "dead_table",
     "ledger_table",
     "plan_fields",
     "plan_table",
-    "status_table",
 ]
 
 
@@ -55,26 +52,6 @@ def plan_table(recipient: str, planned: Sequence[Planned]) -> Table:
         attempts = str(message.attempts)
         cells = (message.key, message.reason, _age(message), attempts, shown, each.prospect.value)
         table.add_row(*map(visible, cells))
-    return table
-
-
-def status_table(summary: Mapping[str, Any], places: Iterable[Waiting]) -> Table:
-    """Return every place where a message can wait."""
-    pending = sum(summary["pending"].values())
-    outcomes = ", ".join(f"{kind} {count}" for kind, count in summary["pending"].items())
-    table = _table(
-        f"outbox: accepted {summary['accepted']}, confirmed {summary['confirmed']},"
-        f" pending {pending}{f' ({outcomes})' if outcomes else ''},"
-        f" oldest {summary['oldest_pending_seconds']:.1f} s"
-    )
-    for column in ("recipient", "ready", "unacked", "retry", "dead", "consumers"):
-        table.add_column(column)
-    for place in places:
-        age = f"(up to {place.unacked_age:g} s old)"
-        unacked = "not visible" if place.unacked is None else f"{place.unacked} {age}"
-        retry = " + ".join(map(_counted, place.retry))
-        ready, dead, consumers = map(_counted, (place.ready, place.dead, place.consumers))
-        table.add_row(place.recipient, ready, unacked, retry, dead, consumers)
     return table
 
 
@@ -108,17 +85,6 @@ def dead_fields(message: DeadMessage) -> dict[str, Any]:
     }
 
 
-def dead_in_full(message: DeadMessage) -> dict[str, Any]:
-    """Return everything that is known about one dead message."""
-    properties = vars(message.delivery.properties)
-    return {
-        **dead_fields(message),
-        "traceback": message.traceback,
-        "properties": {name: value for name, value in properties.items() if value is not None},
-        "body": message.delivery.body.decode("utf-8", "backslashreplace"),
-    }
-
-
 def plan_fields(planned: Planned) -> dict[str, Any]:
     """Return what the plan shows, for machines."""
     receipt = planned.receipt
@@ -127,10 +93,6 @@ def plan_fields(planned: Planned) -> dict[str, Any]:
         "receipt": receipt.effect.value if receipt else None,
         "prospect": planned.prospect.name.lower(),
     }
-
-
-def _counted(count: int | None) -> str:
-    return "no queue" if count is None else str(count)
 
 
 def _table(title: str) -> Table:

@@ -19,7 +19,7 @@ from delivery.handling import Delivery, event_of
 from delivery.retry import attempt_of
 from delivery.routes import Route
 
-__all__ = ["REPLAYS", "DeadMessage", "DeskBusy", "browse", "held"]
+__all__ = ["REPLAYS", "DeadMessage", "DeskBusy", "browse", "desk_lock", "held", "key_of"]
 
 RESOURCE_LOCKED = 405  # AMQP 0-9-1, reply codes
 PATIENCE = 5.0  # seconds to wait for somebody else to finish looking
@@ -88,7 +88,7 @@ def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
 
     The broker deletes it with the connection, so a crash leaves no lock behind.
     """
-    lock = f"{dead_queue(route)}.desk"
+    lock = desk_lock(route)
     end = time.monotonic() + PATIENCE
     while True:
         channel = connection.channel()
@@ -113,9 +113,8 @@ def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
 def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> DeadMessage:
     delivery = Delivery(queue=dead_queue(route), body=body, properties=properties, tag=tag)
     headers = properties.headers or {}
-    digest = hashlib.sha256(body).hexdigest()
     return DeadMessage(
-        key=delivery.message_id or f"sha256-{digest[:16]}",
+        key=key_of(delivery),
         reason=_text(headers.get(REASON), "not parked by us"),
         error=_text(headers.get(ERROR), ""),
         attempts=attempt_of(delivery),
@@ -126,6 +125,16 @@ def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> D
         is_event=_is_event(delivery),
         delivery=delivery,
     )
+
+
+def desk_lock(route: Route) -> str:
+    """Return the queue that whoever holds *route*'s dead messages holds as a lock."""
+    return f"{dead_queue(route)}.desk"
+
+
+def key_of(delivery: Delivery) -> str:
+    """Return what names the message: its message_id, else a digest of its body."""
+    return delivery.message_id or f"sha256-{hashlib.sha256(delivery.body).hexdigest()[:16]}"
 
 
 def _is_event(delivery: Delivery) -> bool:

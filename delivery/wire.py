@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ from delivery.connection import BrokerSettings, BrokerUnavailable, describe
 from delivery.publisher import Message
 
 __all__ = ["Wire"]
+
+log = logging.getLogger(__name__)
 
 
 class Wire:
@@ -39,6 +42,8 @@ class Wire:
             on_close_callback=self._on_closed,
             custom_ioloop=self._loop,
         )
+        self._connection.add_on_connection_blocked_callback(self._on_blocked)
+        self._connection.add_on_connection_unblocked_callback(self._on_unblocked)
         ready = lambda: self._confirming or bool(self.gone)  # noqa: E731
         # A second more than pika's own limit, so that pika can give up in order.
         self.run_until(ready, settings.stack_timeout + 1.0)
@@ -107,6 +112,13 @@ class Wire:
         answer = frame.method
         ack = isinstance(answer, Basic.Ack)
         self._in_flight.answered(answer.delivery_tag, multiple=answer.multiple, ack=ack)
+
+    def _on_blocked(self, _connection: object, frame: Any) -> None:
+        # Said once for each alarm, and only to a connection that publishes.
+        log.warning("connection.blocked", extra={"reason": frame.method.reason})
+
+    def _on_unblocked(self, _connection: object, _frame: object) -> None:
+        log.warning("connection.unblocked")
 
     def _on_closed(self, _source: object, reason: BaseException | str) -> None:
         self.give_up(describe(reason) if isinstance(reason, BaseException) else reason)

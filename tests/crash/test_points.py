@@ -151,9 +151,9 @@ def test_a_recipient_killed_while_it_gives_back_what_it_only_held(
     exchange.start("relay", "audit")
     for event_id in events:
         exchange.await_receipt("audit", event_id)
-    exchange.cast.start("catalog", ["receive", "catalog"], DELIVERY_KILL_AT=point)
-    exchange.cast["catalog"].await_event("catalog.ready")
     with closing(exchange.config.stores.open("catalog")) as store, transaction(store):
+        exchange.cast.start("catalog", ["receive", "catalog"], DELIVERY_KILL_AT=point)
+        exchange.cast["catalog"].await_event("catalog.ready")
         wait_for(lambda: exchange.place("catalog").ready == 0, "all five are held")
         exchange.cast["catalog"].process.terminate()
     exchange.await_death("catalog")
@@ -246,6 +246,37 @@ def test_an_operator_killed_between_two_replays(exchange: Exchange, point: str) 
     assert exchange.receipt("catalog", first).duplicates in (0, 1)  # its ack may have been lost
     assert exchange.receipt("catalog", second).duplicates == 0
     assert exchange.place("catalog").dead == 0
+
+
+@at("trail.begun")
+@pytest.mark.parametrize("action", ["replay", "drop"])
+def test_an_operator_killed_when_the_act_was_announced(
+    exchange: Exchange, action: str, point: str
+) -> None:
+    """The trail says who was about to do it, and no result; nothing was done; again does it."""
+    (event_id,) = dead_ones(exchange, 1)
+    act = ("dead", action, "catalog", "--id", event_id, "--reason", "index is back")
+    assert exchange.run(*act, DELIVERY_KILL_AT=point).returncode == KILLED
+    wait_for(lambda: exchange.place("catalog").dead == 1, "the broker has it back")
+    assert exchange.select("catalog", "SELECT count(*) FROM decision") == [0]
+
+    assert exchange.run(*act).returncode == 0
+
+    results = exchange.select(PUBLISHER, "SELECT result FROM trail ORDER BY entry")
+    assert results == [None, "applied" if action == "replay" else "dropped"]
+    assert exchange.place("catalog").dead == 0
+    assert exchange.accounts()["catalog"].difference == 0
+
+
+@at("trail.concluded")
+def test_an_operator_killed_when_all_is_done(exchange: Exchange, point: str) -> None:
+    """The drop is complete, and the trail has its result."""
+    (event_id,) = dead_ones(exchange, 1)
+    drop = ("dead", "drop", "catalog", "--id", event_id, "--reason", "test data")
+    assert exchange.run(*drop, DELIVERY_KILL_AT=point).returncode == KILLED
+    assert exchange.select(PUBLISHER, "SELECT result FROM trail") == ["dropped"]
+    assert exchange.place("catalog").dead == 0
+    assert exchange.accounts()["catalog"].dropped == 1
 
 
 @at("drop.recorded")

@@ -129,6 +129,14 @@ class Exchange:
             purged = connection.channel().queue_purge(self.config.route(recipient).queue)
             return int(purged.method.message_count)
 
+    def delete_queue(self, queue: str) -> None:
+        with connect(self.config.broker) as connection:
+            connection.channel().queue_delete(queue)
+
+    def purge_dead(self, recipient: str) -> None:
+        with connect(self.config.broker) as connection:
+            connection.channel().queue_purge(self.dead_queue(recipient))
+
     # -- what is seen
 
     def select(self, participant: str, query: str) -> list[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import resource
 import socket
 import sqlite3
 import subprocess
@@ -106,6 +107,10 @@ def assert_problem(response: httpx.Response, status: int, *words: str) -> dict[s
     for word in words:
         assert word in document["detail"]
     return document
+
+
+def states(found: dict[str, Any]) -> dict[str, str]:
+    return {recipient: each["state"] for recipient, each in found["recipients"].items()}
 
 
 # -- one request, one row
@@ -376,19 +381,17 @@ def test_a_publication_is_followed_from_row_to_receipts(own_api: Api) -> None:
 
     found = own_api.client.get(link).json()
     assert (found["attempts"], found["outcome"], found["confirmed_at"]) == (0, None, None)
-    assert found["recipients"] == {"catalog": "not visible", "audit": "not visible"}
+    assert states(found) == {"catalog": "not visible", "audit": "not visible"}
 
     inbox = own_api.stores.open("catalog")
-    assert own_api.client.get(link).json()["recipients"] == {
-        "catalog": "no receipt yet",
-        "audit": "not visible",
-    }
+    found = own_api.client.get(link).json()
+    assert states(found) == {"catalog": "not seen", "audit": "not visible"}
 
     handle = once(Route("catalog"), lambda _event, _tx: Effect.STALE)
     for _ in range(3):
         handle(event(event_id=event_id), inbox)
     receipt = own_api.client.get(link).json()["recipients"]["catalog"]
-    assert (receipt["effect"], receipt["duplicates"]) == ("stale", 2)
+    assert (receipt["state"], receipt["effect"], receipt["duplicates"]) == ("settled", "stale", 2)
     inbox.close()
 
     with closing(own_api.stores.open(PUBLISHER)) as store:
@@ -409,7 +412,26 @@ def test_a_recipients_broken_file_hides_only_its_own_receipt(own_api: Api) -> No
     found = own_api.client.get(f"/publications/{event_id}")
 
     assert found.status_code == 200, found.text
-    assert found.json()["recipients"] == {"catalog": "not visible", "audit": "no receipt yet"}
+    assert states(found.json()) == {"catalog": "not visible", "audit": "not seen"}
+
+
+def test_a_publication_is_found_by_its_request_and_its_material(own_api: Api) -> None:
+    """The answer says what matched; of a material it follows the latest event, and lists all."""
+    first = own_api.publish("m-1", key="a/key").json()["event_id"]
+    second = own_api.publish("m-1").json()["event_id"]
+
+    by_request = own_api.client.get("/publications/a/key").json()
+    assert (by_request["event_id"], by_request["matched_by"]) == (first, "request_id")
+    assert (by_request["material_id"], by_request["revision"]) == ("m-1", 1)
+    with closing(own_api.stores.open("catalog")) as inbox:
+        once(Route("catalog"), lambda _event, _tx: Effect.APPLIED)(event(event_id=second), inbox)
+    by_material = own_api.client.get("/publications/m-1").json()
+    assert states(by_material) == {"catalog": "settled", "audit": "not visible"}
+    assert (by_material["event_id"], by_material["matched_by"]) == (second, "material_id")
+    assert by_material["events"] == [first, second]
+    by_event = own_api.client.get(f"/publications/{first}").json()
+    assert (by_event["matched_by"], by_event["events"]) == ("event_id", [first])
+    assert_problem(own_api.client.get("/publications/nobody"), 404, "nobody")
 
 
 def test_ready_means_that_a_command_could_be_committed(own_api: Api) -> None:
@@ -430,6 +452,23 @@ def test_ready_means_that_a_command_could_be_committed(own_api: Api) -> None:
     assert own_api.client.get("/readyz").status_code == 200
     assert own_api.publish().status_code == 202
     assert own_api.rows() == 1
+
+
+def test_a_disk_that_takes_nothing_is_not_ready(own_api: Api) -> None:
+    """The process may write no file any more: what a full disk looks like to it; then it is well.
+
+    To begin a transaction would still work: only a real write tells.
+    """
+    own_api.publish()
+    pid = own_api.actor.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (1, before[1]))
+    try:
+        assert_problem(own_api.client.get("/readyz"), 503, "the store can't be used")
+        assert own_api.client.get("/healthz").status_code == 200
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+    assert own_api.client.get("/readyz").json() == {"status": "ready"}
 
 
 def test_a_request_that_waits_a_moment_for_the_store_is_served(own_api: Api) -> None:

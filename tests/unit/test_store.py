@@ -296,3 +296,31 @@ def test_an_older_file_is_refused_and_not_touched(path: Path) -> None:
     open_store(path, Schema("x", 1, "CREATE TABLE a (b)")).close()
     with pytest.raises(StoreDiffers, match="has version 1, this code knows 2; use the older code"):
         open_store(path, Schema("x", 2, "CREATE TABLE a (b, c)"))
+
+
+def test_an_older_file_is_brought_up_to_date_step_by_step(path: Path) -> None:
+    """Each step runs once and in order; from any version that the steps reach back to."""
+    sql = "CREATE TABLE a (b, c, d)"
+    steps = ("ALTER TABLE a ADD COLUMN c", "ALTER TABLE a ADD COLUMN d;\nUPDATE a SET d = 'new'")
+    with closing(open_store(path, Schema("x", 1, "CREATE TABLE a (b)"))) as old:
+        old.execute("INSERT INTO a VALUES ('kept')")
+    between = path.with_name("between.db")
+    with closing(open_store(between, Schema("x", 2, "CREATE TABLE a (b, c)"))) as old:
+        old.execute("INSERT INTO a (b) VALUES ('kept')")
+    for file in (path, path, between):
+        with closing(open_store(file, Schema("x", 3, sql, steps))) as now:
+            assert now.execute("SELECT b, c, d FROM a").fetchall() == [("kept", None, "new")]
+            assert now.execute("SELECT version FROM schema_version").fetchall() == [(3,)]
+    with pytest.raises(StoreDiffers, match="has version 3, this code knows 5; use the older code"):
+        open_store(path, Schema("x", 5, sql, ("CREATE TABLE f (g)",)))
+
+
+def test_a_step_that_fails_leaves_the_older_file_as_it_was(path: Path) -> None:
+    """The first step is undone with the second: no version between two versions."""
+    open_store(path, Schema("x", 1, "CREATE TABLE a (b)")).close()
+    steps = ("ALTER TABLE a ADD COLUMN c", "ALTER TABLE nowhere ADD COLUMN d")
+    with pytest.raises(sqlite3.OperationalError, match="nowhere"):
+        open_store(path, Schema("x", 3, "", steps))
+    with closing(sqlite3.connect(path)) as file:
+        assert [row[1] for row in file.execute("PRAGMA table_info(a)")] == ["b"]
+        assert file.execute("SELECT version FROM schema_version").fetchall() == [(1,)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 
 from pika import BasicProperties
 from rich.console import Console
@@ -11,6 +12,7 @@ from delivery.handling import Delivery
 from delivery.tables import dead_table
 from delivery.terminal import console
 from delivery.triage import DeadMessage
+from delivery.triage_tables import MOST, full_lines
 from delivery.visible import visible
 
 
@@ -53,3 +55,19 @@ def test_an_id_is_never_cut() -> None:
 def test_readable_text_stays_as_it_is() -> None:
     """Letters of any script are no control characters."""
     assert visible("Где 消息 🙂") == "Где 消息 🙂"
+
+
+def test_a_message_in_full_cannot_forge_a_line_and_is_bounded() -> None:
+    """Headers, traceback and body are a stranger's; a body of a mebibyte does not flood."""
+    properties = BasicProperties(headers={"x\nforged": "a\x1b[2J"}, type="t\rt")
+    body = json.dumps({"text": "\u2028" + "x" * 3 * MOST}).encode()
+    delivery = Delivery(queue="q", body=body, properties=properties)
+    message = DeadMessage("k", "r", "e", 1, 0, 10**14, 0, "T\x1b[1m\nE", True, delivery)
+    lines = list(full_lines(message))
+    assert all(line.isprintable() for line in lines)
+    assert r"  x\nforged: a\x1b[2J" in lines
+    assert r"  type: t\rt" in lines
+    assert lines[lines.index("traceback (its last calls):") + 1 :][:2] == [r"  T\x1b[1m", "  E"]
+    assert sum(map(len, lines)) < MOST + 1_000
+    assert "--json" in lines[-1]
+    assert "sent: not known" in lines

@@ -1,0 +1,60 @@
+"""Group dead messages by what killed them, and find one by the beginning of its id."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from delivery.errors import DeliveryError
+from delivery.triage import DeadMessage
+
+__all__ = ["Group", "full_key", "groups_of"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The dead messages of one recipient with one reason; times are Unix seconds, 0: not known."""
+
+    recipient: str
+    reason: str
+    count: int
+    first: int
+    last: int
+    replayed: int  # how many of them had been sent again before they died
+    error: str  # of the one that died last
+
+
+def groups_of(recipient: str, messages: Iterable[DeadMessage]) -> list[Group]:
+    """Return the groups, the largest first."""
+    by_reason: dict[str, list[DeadMessage]] = {}
+    for message in messages:
+        by_reason.setdefault(message.reason, []).append(message)
+    found = [_group(recipient, reason, members) for reason, members in by_reason.items()]
+    return sorted(found, key=lambda group: (-group.count, group.reason))
+
+
+def full_key(word: str, keys: Collection[str]) -> str | None:
+    """Return the one of *keys* that is *word*, or begins with it; None if there is none.
+
+    Raises DeliveryError if several begin with it.
+    """
+    if word in keys:
+        return word
+    found = sorted(key for key in keys if word and key.startswith(word))
+    if len(found) > 1:
+        shown = ", ".join(found[:3]) + (" ..." if len(found) > 3 else "")
+        raise DeliveryError(f"{len(found)} ids begin with {word!r}: {shown}; say more of it")
+    return found[0] if found else None
+
+
+def _group(recipient: str, reason: str, members: list[DeadMessage]) -> Group:
+    times = [message.parked_at for message in members if message.parked_at]
+    return Group(
+        recipient=recipient,
+        reason=reason,
+        count=len(members),
+        first=min(times, default=0),
+        last=max(times, default=0),
+        replayed=sum(message.replays > 0 for message in members),
+        error=max(members, key=lambda message: message.parked_at).error,
+    )

@@ -1,0 +1,119 @@
+"""Look at one recipient's dead messages, and choose among them; nothing is changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Self
+
+from pika.exceptions import ChannelClosedByBroker
+
+from delivery.config import Config
+from delivery.connection import connect
+from delivery.dead import dead_queue
+from delivery.decisions import decisions_on
+from delivery.errors import DeliveryError
+from delivery.groups import full_key
+from delivery.inbox import receipt_of
+from delivery.plan import Planned, plan
+from delivery.triage import DeadMessage, browse, held
+
+__all__ = ["Lookout"]
+
+
+class Lookout:
+    """Holds a connection and the recipient's store; use it in a ``with`` block."""
+
+    def __init__(self, config: Config, recipient: str) -> None:
+        self._config = config
+        self._route = config.route(recipient)
+        self._store = config.stores.open(recipient)
+        self._connection = connect(config.named("operator"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        tb: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the store and the connection."""
+        self._store.close()
+        if self._connection.is_open:
+            self._connection.close()
+
+    def browse(self) -> list[DeadMessage]:
+        """Return the dead messages. Raises DeliveryError if there is no dead queue."""
+        with self._dead_queue_there():
+            return browse(self._connection, self._route)
+
+    def dead_events(self) -> set[str]:
+        """Return the ids of the dead events, and keep nothing else of them in memory."""
+        with self._dead_queue_there(), held(self._connection, self._route) as (_, messages):
+            return {message.key for message in messages if message.is_event}
+
+    def plan(self) -> list[Planned]:
+        """Return the dead messages with what a replay of each would do."""
+        return plan(self._store, self._route, self.browse())
+
+    def find(self, word: str) -> list[DeadMessage]:
+        """Return the dead message whose key is, or begins with, *word*; its copies, too.
+
+        Raises DeliveryError if there is none, or if several begin so.
+        """
+        messages = self.browse()
+        key = self._full_key(word, {message.key for message in messages})
+        return [message for message in messages if message.key == key]
+
+    def choose(self, ids: Sequence[str], *, every: bool = False, group: str = "") -> set[str]:
+        """Return the keys to work on: those that *ids* name, those dead for one reason, or all.
+
+        Raises DeliveryError for one that is not dead (any more), or for a group that is empty.
+        """
+        if [bool(ids), every, bool(group)].count(True) != 1:
+            raise DeliveryError(
+                "say which messages: --id KEY (may be repeated), --group REASON, or --all"
+            )
+        messages = self.browse()
+        dead = {message.key for message in messages}
+        if ids:
+            return {self._full_key(word, dead) for word in ids}
+        reasons = {message.reason for message in messages}
+        if group and group not in reasons:
+            known = ", ".join(sorted(reasons)) or "no dead message at all"
+            raise DeliveryError(f"no message is dead as {group!r}; there is: {known}")
+        return {each.key for each in messages if every or each.reason == group}
+
+    def absence(self, key: str) -> str:
+        """Say why *key* is not among the dead: settled since, decided on, or never seen."""
+        said = [f"{key} is not among the dead messages of {self._route.recipient}"]
+        for decision in decisions_on(self._store, key):
+            when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision.decided_at))
+            done = "replayed" if decision.action == "replay" else "dropped"
+            said.append(f"{done} by {decision.operator} at {when} ({decision.reason})")
+        if receipt := receipt_of(self._store, self._route.recipient, key):
+            said.append(f"its receipt says {receipt.effect.value}")
+        return "; ".join(said)
+
+    @contextmanager
+    def _dead_queue_there(self) -> Iterator[None]:
+        try:
+            yield
+        except ChannelClosedByBroker as refusal:
+            raise DeliveryError(
+                f"no queue {dead_queue(self._route)!r} ({refusal.reply_text});"
+                " create it: delivery topology declare"
+            ) from refusal
+
+    def _full_key(self, word: str, dead: Collection[str]) -> str:
+        key = full_key(word, dead)
+        if key is None:
+            raise DeliveryError(self.absence(word))
+        return key

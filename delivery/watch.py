@@ -1,0 +1,128 @@
+"""Look at every place at once, again and again, and say how old each sample is."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import AMQPError
+
+from delivery.config import Config
+from delivery.connection import connect, describe
+from delivery.errors import TemporaryError
+from delivery.observe import Waiting, waiting
+from delivery.rates import publisher_rates, receipts
+from delivery.routes import RECIPIENTS, routes_of
+from delivery.stores import PUBLISHER
+from delivery.tracing import outbox_summary
+
+__all__ = ["Seen", "Snapshot", "Watcher"]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One recipient: where its messages wait, its receipts, and what is missing by counts."""
+
+    recipient: str
+    waiting: Waiting | None  # None: the broker has not been reached yet
+    receipts: dict[str, Any] | None  # None: not visible
+    difference: int | None  # None: can't be told, see ``difference_why``
+    surplus: int  # messages and receipts beyond what was accepted: copies, or a stranger's
+    difference_why: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one look saw; times are Unix seconds. ``error`` says why the broker was not asked."""
+
+    taken_at: float
+    outbox: dict[str, Any]
+    recipients: tuple[Seen, ...]
+    retries_ms: tuple[int, ...]
+    error: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        """Return it for machines, each recipient's figures side by side."""
+        shown: dict[str, Any] = {"taken_at": self.taken_at, "outbox": self.outbox}
+        shown["recipients"] = [
+            {**(asdict(seen.waiting) if seen.waiting else {}), **_own(seen)}
+            for seen in self.recipients
+        ]
+        return shown | ({"error": self.error} if self.error else {})
+
+
+class Watcher:
+    """Keeps one connection from look to look, and what the broker said last; close it."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._connection: BlockingConnection | None = None
+        self._places: dict[str, Waiting] = {}
+
+    def look(self, *, patient: bool = True) -> Snapshot:
+        """Return what is to be seen now. Raises BrokerUnavailable unless *patient*.
+
+        A patient look keeps the broker's last figures, which then are as old as they say. Stores
+        and broker are read in the direction in which events move: one on the way is seen twice
+        rather than never.
+        """
+        with closing(self._config.stores.open(PUBLISHER)) as store:
+            outbox = outbox_summary(store) | publisher_rates(store) | {"sampled_at": time.time()}
+        error = ""
+        try:
+            self._ask_broker()
+        except (TemporaryError, AMQPError) as trouble:
+            self.close()
+            if not patient:
+                raise
+            error = describe(trouble)
+        seen = tuple(self._seen(name, outbox, error) for name in RECIPIENTS)
+        return Snapshot(time.time(), outbox, seen, self._config.retries_ms, error)
+
+    def close(self) -> None:
+        """Close the connection; the next look opens another."""
+        if self._connection is not None and self._connection.is_open:
+            self._connection.close()
+        self._connection = None
+
+    def _ask_broker(self) -> None:
+        config = self._config
+        if self._connection is None:
+            self._connection = connect(config.named("status"))
+        routes, retries = routes_of(config.namespace), len(config.retries_ms)
+        found = waiting(self._connection, routes, retries=retries, management=config.management)
+        self._places = {place.recipient: place for place in found}
+
+    def _seen(self, recipient: str, outbox: dict[str, Any], error: str) -> Seen:
+        place = self._places.get(recipient)
+        inbox = self._config.stores.open_to_read(recipient)
+        found = receipts(inbox, recipient)
+        if inbox is not None:
+            inbox.close()
+        why = _doubt(place, found, error)
+        if why or place is None or found is None:
+            return Seen(recipient, place, found, None, 0, why)
+        on_broker = (place.ready or 0) + (place.unacked or 0) + (place.dead or 0)
+        on_broker += sum(count or 0 for count in place.retry)
+        left = outbox["accepted"] - sum(outbox["pending"].values()) - found["settled"] - on_broker
+        if left > 0 and place.unacked is None:
+            return Seen(recipient, place, found, None, 0, f"{left} may be unacked: not visible")
+        return Seen(recipient, place, found, max(0, left), max(0, -left), "")
+
+
+def _doubt(place: Waiting | None, found: dict[str, Any] | None, error: str) -> str:
+    """Say why counts alone can't tell whether anything is missing; empty if they can."""
+    if place is None or error:
+        return "the broker can't be asked"
+    if found is None:
+        return "the receipts are not visible"
+    if found["pruned"]:
+        return "receipts were pruned: delivery ledger"
+    return "somebody holds the dead messages" if place.dead_held else ""
+
+
+def _own(seen: Seen) -> dict[str, Any]:
+    return {name: value for name, value in asdict(seen).items() if name != "waiting"}

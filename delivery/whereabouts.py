@@ -1,0 +1,71 @@
+"""Follow one word through every participant's store, and look into the dead queues."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from typing import Any
+
+from pika.adapters.blocking_connection import BlockingConnection
+
+from delivery.config import Config
+from delivery.dead import dead_queue
+from delivery.journey import NOT_VISIBLE
+from delivery.observe import depth
+from delivery.stores import PUBLISHER, Stores
+from delivery.tracing import find_events, trace_with
+from delivery.triage import DeadMessage, browse
+
+__all__ = ["confirm_dead", "follow"]
+
+
+def follow(stores: Stores, word: str) -> list[dict[str, Any]]:
+    """Return the trace of each event that *word* names, oldest first; empty if it names none."""
+    trace = trace_with(stores.inboxes())
+    with closing(stores.open(PUBLISHER)) as store:
+        kind, events = find_events(store, word)
+        return [_told(trace(store, event_id), kind, events) for event_id in events]
+
+
+def confirm_dead(
+    config: Config, connection: BlockingConnection, traces: list[dict[str, Any]]
+) -> None:
+    """Correct *traces* by what the dead queues hold now.
+
+    A message that died before failures were noted is found there; one that is noted as dead and is
+    not there any more (purged by hand, say) gets ``"in_dead_queue": False``.
+    """
+    for recipient in traces[0]["recipients"] if traces else ():
+        standings = {each["event_id"]: each["recipients"][recipient] for each in traces}
+        if all(each["state"] in ("settled", "dropped") for each in standings.values()):
+            continue
+        route = config.route(recipient)
+        dead: Mapping[str, DeadMessage] = {}
+        if depth(connection, dead_queue(route)) is not None:
+            dead = {message.key: message for message in browse(connection, route)}
+        for event_id, standing in standings.items():
+            _correct(standing, dead.get(event_id))
+
+
+def _correct(standing: dict[str, Any], message: DeadMessage | None) -> None:
+    if standing["state"] == "settled":
+        return
+    if message is None:
+        if standing["state"] == "dead":
+            standing["in_dead_queue"] = False
+        return
+    unseen = standing["state"] == NOT_VISIBLE
+    standing.update(
+        state="dead",
+        reason=message.reason,
+        error=message.error,
+        since=message.parked_at,
+        in_dead_queue=True,
+    )
+    if unseen:
+        standing.update(failures=[], decisions=[])
+
+
+def _told(found: dict[str, Any] | None, kind: str, events: list[str]) -> dict[str, Any]:
+    assert found is not None  # it was found a moment ago, and rows stay
+    return {**found, "matched_by": kind, "events": events}
