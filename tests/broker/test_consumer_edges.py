@@ -43,11 +43,9 @@ class Crowd:
         self._left = left
         self._ticks = 0
         self.events: list[Event] = []
-        self.threads: set[str] = set()
         self.begun: list[str] = []
 
     def __call__(self, event_: Event, tx: sqlite3.Connection) -> Effect:
-        self.threads.add(threading.current_thread().name)
         if not self.events:
             with connect(self._world.settings) as other:
                 channel, queue = other.channel(), self._world.audit.queue
@@ -122,14 +120,19 @@ def test_a_handled_delivery_beside_a_failed_one_is_acked(world: World) -> None:
     assert world.ready(world.audit.queue) == 0
 
 
-def test_the_worker_is_named_after_its_queue(world: World) -> None:
-    """In a stack dump of a process with several consumers, each is known."""
+def test_one_thread_named_after_its_queue_handles_everything(world: World) -> None:
+    """The store is in one thread's hands; a stack dump tells several consumers apart."""
     world.declare(routes=[world.audit])
-    world.publish(event())
-    crowd = Crowd(world)
+    world.publish(*(event() for _ in range(200)))
+    threads: set[str] = set()
 
-    with consuming(world, crowd, meanwhile=crowd.meanwhile):
-        (name,) = crowd.threads
+    def note(event_: Event, tx: sqlite3.Connection) -> Effect:
+        threads.add(threading.current_thread().name)
+        return handler(world.audit)(event_, tx)
+
+    with consuming(world, note) as store:
+        assert effects(store) == 200
+    (name,) = threads
     assert name.startswith(world.audit.queue)
 
 

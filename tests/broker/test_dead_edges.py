@@ -95,6 +95,7 @@ def test_the_traceback_shows_the_frames_nearest_to_the_failure(world: World) -> 
     trace = parked(world, caught.value)[TRACE]
 
     assert isinstance(trace, str)
+    assert trace.startswith('Traceback (most recent call last):\n  File "')
     frames = [line.rpartition(" in ")[2] for line in trace.splitlines() if " in " in line]
     assert frames == ["fail", "nearer", "fail"]
     assert trace.endswith("RuntimeError: deep\n")
