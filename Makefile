@@ -28,7 +28,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help setup demo chaos test lesson proof check format lock clean
+.PHONY: help setup demo chaos test lesson proof mutants check format lock clean
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
 
@@ -49,6 +49,10 @@ lesson: $(READY) ## one lesson: make lesson N=07 ARGS=--step
 proof: $(READY) ## the lessons: every printed line, every named function, every diff that must be caught
 	@$(BIN)/python -m pytest tests/proof $(ARGS)
 
+mutants: $(READY) ## mutation testing of nine modules (see tests/mutation/survivors.md; about an hour)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutation]'
+	@$(BIN)/python tests/mutation/run.py $(ARGS)
+
 check: $(READY) ## formatting, lint, types, and the map (STAGES.md, the package cut after each lesson)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -60,9 +64,10 @@ format: $(READY) ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 lock: $(READY) ## renew requirements.lock (needs uv)
-	@echo 'pika==1.3.2' | uv pip compile --universal --python-version 3.11 --all-extras --no-header \
+	@echo 'pika==1.3.2' | uv pip compile --universal --python-version 3.11 --extra sandbox \
+		--extra test --extra bench --extra lint --no-header \
 		--no-annotate --no-emit-index-url --constraint - pyproject.toml --output-file requirements.lock
 
 clean: ## remove what set-up and runs left here (stops the sandbox broker)
 	@if [ -x $(BIN)/delivery ] && [ -e .delivery ]; then $(BIN)/delivery broker down; fi
-	@rm -rf .venv* .delivery .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv* .delivery .mutation .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -150,3 +150,15 @@ def test_not_confirmed_names_the_queue_the_outcome_and_where_the_original_is() -
         "the copy for 'ns.catalog.dead' is not confirmed: returned (312 NO_ROUTE);"
         " the original stays where it is"
     )
+
+
+def test_not_confirmed_without_the_brokers_words_ends_its_sentence_all_the_same() -> None:
+    """A nack says nothing more; the answer itself is there for a program."""
+    answer = Answer(Outcome.REFUSED)
+
+    error = NotConfirmed(answer, "ns.catalog.dead")
+
+    assert str(error) == (
+        "the copy for 'ns.catalog.dead' is not confirmed: refused; the original stays where it is"
+    )
+    assert error.answer is answer
