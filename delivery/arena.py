@@ -25,7 +25,7 @@ from delivery.store import BUSY_TIMEOUT
 from delivery.traffic import Journal
 from delivery.wiretap import Wiretap
 
-__all__ = ["API", "PROCESSES", "RELAY", "Arena", "DidNotBite", "Skew", "counting"]
+__all__ = ["API", "PROCESSES", "RELAY", "Arena", "DidNotBite", "Skew"]
 
 API, RELAY = "api", "relay"
 PROCESSES = (API, RELAY, *RECIPIENTS)
@@ -58,7 +58,6 @@ class Arena:
     users: Mapping[str, str]
     journal: Journal
     heartbeat: int  # seconds, of every process
-    slow_steps: int  # what keeps a store busy for longer than two heartbeats
     publisher: str = RELAY  # the process that publishes to the broker
     ours: bool = True  # this package's processes: they have points, and stores that are known
     skews: list[Skew] = field(default_factory=list)
@@ -168,9 +167,3 @@ class Arena:
             yield
         finally:
             self.skews.append(Skew(process, seconds, begun, time.time()))
-
-
-def counting(steps: int) -> str:
-    """Return a query that keeps SQLite busy for so many steps."""
-    numbers = f"SELECT 1 UNION ALL SELECT i + 1 FROM c WHERE i < {steps}"  # noqa: S608
-    return f"WITH RECURSIVE c(i) AS ({numbers}) SELECT max(i) AS n FROM c"  # noqa: S608

@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shutil
-import sqlite3
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from delivery.arena import API, PROCESSES, RELAY, Arena, counting
+from delivery.arena import API, PROCESSES, RELAY, Arena
 from delivery.broker import Broker
 from delivery.cast import Cast
 from delivery.config import Config
@@ -129,7 +126,6 @@ def _arena(
             users=users,
             journal=Journal(f"http://127.0.0.1:{port}", stop),
             heartbeat=HEARTBEAT,
-            slow_steps=int(_steps_a_second() * 3 * HEARTBEAT),
             publisher=system.publisher,
             ours=system.ours,
         )
@@ -138,12 +134,3 @@ def _arena(
             arena.management.put(f"/api/users/{quote(users[process])}", login)
             arena.allow(process)
         yield arena
-
-
-def _steps_a_second() -> float:
-    """Measure how fast SQLite counts here."""
-    steps = 300_000
-    with closing(sqlite3.connect(":memory:")) as store:
-        begun = time.perf_counter()
-        store.execute(counting(steps)).fetchone()
-        return steps / (time.perf_counter() - begun)
