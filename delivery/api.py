@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, HTTPException, Path, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -16,7 +17,7 @@ from delivery.contract import PublishMaterial
 from delivery.doorkeeper import Doorkeeper
 from delivery.materials import accept
 from delivery.metrics import OutboxCollector
-from delivery.problems import install_problems
+from delivery.problems import described, install_problems
 from delivery.store import StoreUnavailable, file_of, transaction
 from delivery.tracing import Trace, outbox_summary
 
@@ -39,7 +40,13 @@ def create_app(
     trace: Trace,
 ) -> FastAPI:
     """Return the application; *open_publisher* opens the publisher's store, once per thread."""
-    app = FastAPI(title="Delivery", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Delivery",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        responses=described(400, 403, 408, 413, 503),  # at the door, or anywhere
+    )
     app.add_middleware(Doorkeeper)
     install_problems(app)
     opened = threading.local()
@@ -56,7 +63,7 @@ def create_app(
     registry = CollectorRegistry()
     registry.register(OutboxCollector(store))
 
-    @app.post("/materials/{material_id}/publish", status_code=202)
+    @app.post("/materials/{material_id}/publish", status_code=202, responses=described(409, 422))
     def publish(
         material_id: MaterialPath, command: PublishMaterial, key: Key, response: Response
     ) -> dict[str, Any]:
@@ -73,7 +80,7 @@ def create_app(
             "status_url": link,
         }
 
-    @app.get("/publications/{event_id}")
+    @app.get("/publications/{event_id}", responses=described(404))
     def publication(event_id: str) -> dict[str, Any]:
         """Follow one event: its outbox row, and each recipient's receipt."""
         found = trace(store(), event_id)
@@ -97,7 +104,7 @@ def create_app(
         with transaction(store()):
             return {"status": "ready"}
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     def metrics() -> Response:
         """Show the publisher's figures for Prometheus."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
