@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, HTTPException, Path, Query, Response
+from fastapi.responses import PlainTextResponse
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
@@ -17,7 +18,7 @@ from delivery.doorkeeper import Doorkeeper
 from delivery.feed import PAGE_LIMIT, Page, read_page
 from delivery.materials import accept
 from delivery.metrics import OutboxCollector
-from delivery.problems import install_problems
+from delivery.problems import described, install_problems
 from delivery.store import StoreUnavailable, file_of, transaction
 from delivery.tracing import Trace, outbox_summary
 
@@ -40,7 +41,13 @@ def create_app(
     trace: Trace,
 ) -> FastAPI:
     """Return the application; *open_publisher* opens the publisher's store, once per thread."""
-    app = FastAPI(title="Delivery", version=__version__, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Delivery",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        responses=described(400, 403, 408, 413, 503),  # at the door, or anywhere
+    )
     app.add_middleware(Doorkeeper)
     install_problems(app)
     opened = threading.local()
@@ -57,7 +64,7 @@ def create_app(
     registry = CollectorRegistry()
     registry.register(OutboxCollector(store))
 
-    @app.post("/materials/{material_id}/publish", status_code=202)
+    @app.post("/materials/{material_id}/publish", status_code=202, responses=described(409, 422))
     def publish(
         material_id: MaterialPath, command: PublishMaterial, key: Key, response: Response
     ) -> dict[str, Any]:
@@ -90,7 +97,7 @@ def create_app(
             tx.execute(f"PRAGMA user_version = {(last + 1) % 1_000_000}")
         return {"status": "ready"}
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     def metrics() -> Response:
         """Show the publisher's figures for Prometheus."""
         return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)
@@ -101,7 +108,7 @@ def create_app(
 def _add_views(app: FastAPI, store: Callable[[], sqlite3.Connection], trace: Trace) -> None:
     """Add what only looks at the publications."""
 
-    @app.get("/publications")
+    @app.get("/publications", responses=described(422))
     def publications(
         after: Annotated[int, Query(ge=0, lt=2**63, description="A position.")] = 0,
         limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Most events.")] = 100,
@@ -109,7 +116,7 @@ def _add_views(app: FastAPI, store: Callable[[], sqlite3.Connection], trace: Tra
         """Give what was accepted, oldest first: go on after the last position; empty is the end."""
         return read_page(store(), after=after, limit=limit)
 
-    @app.get("/publications/{word:path}")
+    @app.get("/publications/{word:path}", responses=described(404))
     def publication(word: str) -> dict[str, Any]:
         """Follow one event, by its own id, its request's or (the latest one) its material's."""
         found = trace(store(), word)

@@ -15,7 +15,9 @@ from delivery.errors import DeliveryError
 from delivery.materials import KeyReused, RevisionMismatch
 from delivery.store import StoreUnavailable
 
-__all__ = ["install_problems", "problem"]
+__all__ = ["MEDIA_TYPE", "described", "install_problems", "problem"]
+
+MEDIA_TYPE = "application/problem+json"
 
 STATUS: Mapping[type[Exception], HTTPStatus] = {
     KeyReused: HTTPStatus.UNPROCESSABLE_ENTITY,
@@ -23,15 +25,41 @@ STATUS: Mapping[type[Exception], HTTPStatus] = {
     StoreUnavailable: HTTPStatus.SERVICE_UNAVAILABLE,
 }
 
+_TEXT = {"type": "string"}
+_SCHEMA = {
+    "title": "Problem",
+    "type": "object",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {**_TEXT, "format": "uri-reference"},
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": _TEXT,
+        "errors": {
+            "type": "array",
+            "items": {"type": "object", "properties": {"where": _TEXT, "what": _TEXT}},
+        },
+    },
+}
+
 
 def problem(
     status: int, detail: str, *, headers: Mapping[str, str] | None = None, **more: object
 ) -> JSONResponse:
     """Return the problem document for *status*; *detail* says what to do about it."""
-    body = {"title": HTTPStatus(status).phrase, "status": status, "detail": detail, **more}
-    return JSONResponse(
-        body, status, headers=dict(headers or {}), media_type="application/problem+json"
-    )
+    known = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status}
+    body = {**known, "detail": detail, **more}
+    return JSONResponse(body, status, headers=dict(headers or {}), media_type=MEDIA_TYPE)
+
+
+def described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """Return what OpenAPI says of these statuses, and of any other: a problem document."""
+    content = {MEDIA_TYPE: {"schema": _SCHEMA}}
+    found: dict[int | str, dict[str, Any]] = {
+        status: {"description": HTTPStatus(status).phrase, "content": content}
+        for status in statuses
+    }
+    return found | {"default": {"description": "Any other error", "content": content}}
 
 
 def install_problems(app: FastAPI) -> None:

@@ -11,6 +11,7 @@ from delivery.api import create_app
 from delivery.doorkeeper import check_loopback
 from delivery.errors import DeliveryError
 from delivery.logs import log_to_stderr
+from delivery.malformed import ProblemProtocol
 from delivery.stopping import stop_on_signals
 from delivery.stores import PUBLISHER, Stores
 from delivery.tracing import trace_with
@@ -40,7 +41,12 @@ def serve(stores: Stores, host: str, port: int, log_level: str = "info") -> None
     log.info("api.ready", extra={"url": f"http://{shown}:{listener.getsockname()[1]}"})
     stop_on_signals()  # uvicorn raises the signal again when it has shut down: no second death
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, lifespan="off", timeout_graceful_shutdown=5
+        app,
+        http=ProblemProtocol,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=5,
     )
     uvicorn.Server(config).run(sockets=[listener])
     log.info("api.stopped")

@@ -65,7 +65,7 @@ def test_an_event_on_its_way(exchange: Exchange) -> None:
     assert re.search(
         r"catalog: waits for attempt 2 until \S+ \S+ \(in \d+ s\): .*not ready", shown
     ), shown
-    assert re.search(r"audit: applied \S+ \S+ \(\d s ago\)", shown), shown
+    assert re.search(r"audit: applied \S+ \S+ \(\d+ s ago\)", shown), shown
     assert "(matched by material_id)" in shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import decimal
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -113,3 +114,48 @@ def test_a_long_text_is_cut_and_says_so() -> None:
 def test_a_text_that_is_no_utf8_is_made_so() -> None:
     """A lone surrogate in an error's text must not stop the parking."""
     assert cut("bad \ud800 text") == "bad \\ud800 text"
+
+
+def size(copy: BasicProperties) -> int:
+    return sum(map(len, copy.encode()))
+
+
+def test_of_twenty_thousand_headers_the_shortest_are_kept_at_once() -> None:
+    """They fill the sender's frame, and pika writes each longer than it was: seconds, not minutes.
+
+    Nobody serves the connection while a copy is made; past the heartbeat it would be lost, and the
+    same message would come again.
+    """
+    headers = {f"{n:x}": 2**31 for n in range(20_000)}
+    begun = time.monotonic()
+
+    copy = copied(BasicProperties(headers=headers | {"long": "x" * 90_000}), x_ours="kept")
+
+    assert time.monotonic() - begun < 5
+    assert 120_000 < size(copy) <= 128_000
+    assert copy.headers["x-ours"] == "kept"
+    assert "long" not in copy.headers
+    assert copy.headers["0"] == 2**31
+    assert "more characters)" in copy.headers["x-delivery-left-out"]
+
+
+def test_a_note_of_ours_that_a_sender_wrote_cannot_fill_the_frame() -> None:
+    """What a copy says it left out is cut like any text; what earlier copies said is kept."""
+    for before, kept in (("y" * 127_900, "y" * 1_000), ("first", "first, long")):
+        headers = {"x-delivery-left-out": before, "long": "x" * 127_990}
+        copy = copied(BasicProperties(headers=headers), x_ours="z" * 4_000)
+
+        assert size(copy) <= 128_000
+        assert copy.headers["x-delivery-left-out"].startswith(kept)
+        assert copy.headers["x-ours"] == "z" * 4_000
+
+
+def test_a_header_that_cannot_be_written_is_left_out_alone() -> None:
+    """One name that is too long once it is text costs no other header its place."""
+    headers = {b"\xff" * 200: "no", "long": "x" * 50_000}
+
+    copy = copied(BasicProperties(headers=headers))
+
+    assert copy.headers["long"] == "x" * 50_000
+    assert copy.headers["x-delivery-left-out"].startswith("b'\\xff")
+    assert size(copy) <= 128_000
