@@ -11,6 +11,7 @@ from delivery.inbox import pruned_before, receipt_of
 from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import envelope
 from delivery.routes import Route
+from delivery.traceparent import TRACEPARENT
 
 __all__ = ["Missing", "missing", "send_again"]
 
@@ -24,6 +25,7 @@ class Missing:
     correlation_id: str
     accepted_at: float  # Unix seconds
     body: bytes
+    traceparent: str | None = None
 
 
 def missing(
@@ -41,7 +43,7 @@ def missing(
     from before the last pruning are left alone, too: a missing receipt proves nothing about them.
     """
     rows = feed.execute(
-        "SELECT event_id, event_type, correlation_id, accepted_at, body FROM outbox"
+        "SELECT event_id, event_type, correlation_id, accepted_at, body, traceparent FROM outbox"
         " WHERE confirmed_at < ? AND accepted_at >= ? ORDER BY position",
         (time.time() - grace, pruned_before(inbox, route.recipient)),
     )
@@ -60,5 +62,6 @@ def send_again(channel: ConfirmedChannel, route: Route, events: Sequence[Missing
             event.event_type,
             timestamp=int(event.accepted_at),
             correlation_id=event.correlation_id,
+            headers={TRACEPARENT: event.traceparent} if event.traceparent else None,
         )
         channel.move(event.body, properties, to_queue=route.queue)
