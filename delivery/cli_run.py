@@ -33,9 +33,11 @@ def api(
 
     Example: delivery api --port 8080
     """
+    from delivery.otel import export_spans
     from delivery.serving import serve
 
     terminal: Terminal = context.obj
+    export_spans("api", terminal.environ)
     serve(terminal.stores, host, port, log_level, log_json=log_json)
 
 

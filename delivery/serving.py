@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import socket
 
 import uvicorn
@@ -12,7 +11,6 @@ from delivery.api import create_app
 from delivery.doorkeeper import check_loopback
 from delivery.errors import DeliveryError
 from delivery.logs import log_to_stderr
-from delivery.otel import export_spans
 from delivery.spans import begin_request
 from delivery.stopping import stop_on_signals
 from delivery.stores import PUBLISHER, Stores
@@ -32,7 +30,6 @@ def serve(
     """
     check_loopback(host)
     log_to_stderr(log_level, as_json=log_json)
-    export_spans("api", os.environ)
     stores.open(PUBLISHER).close()  # a store that can't be used is said now, not at a request
     app = create_app(
         lambda: stores.open(PUBLISHER), trace_with(stores.inboxes()), begin=begin_request()
