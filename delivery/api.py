@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, HTTPException, Path, Query, Response
@@ -20,9 +22,12 @@ from delivery.materials import accept
 from delivery.metrics import OutboxCollector
 from delivery.problems import described, install_problems
 from delivery.store import StoreUnavailable, file_of, transaction
+from delivery.traceparent import continued
 from delivery.tracing import Trace, outbox_summary
 
 __all__ = ["create_app"]
+
+log = logging.getLogger(__name__)
 
 # It becomes the message's correlation_id, an AMQP short string.
 Key = Annotated[
@@ -33,14 +38,23 @@ Key = Annotated[
         description="Names this request: repeating it with the same key and body does nothing new.",
     ),
 ]
+TraceHeader = Annotated[
+    str | None,
+    Header(alias="traceparent", description="The trace that this request belongs to (W3C)."),
+]
 MaterialPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,63}$")]
 
 
 def create_app(
     open_publisher: Callable[[], sqlite3.Connection],
     trace: Trace,
+    *,
+    begin: Callable[[str | None], AbstractContextManager[str]] = continued,
 ) -> FastAPI:
-    """Return the application; *open_publisher* opens the publisher's store, once per thread."""
+    """Return the application; *open_publisher* opens the publisher's store, once per thread.
+
+    *begin* gives the traceparent under which a request's event goes out.
+    """
     app = FastAPI(
         title="Delivery",
         version=__version__,
@@ -66,10 +80,17 @@ def create_app(
 
     @app.post("/materials/{material_id}/publish", status_code=202, responses=described(409, 422))
     def publish(
-        material_id: MaterialPath, command: PublishMaterial, key: Key, response: Response
+        material_id: MaterialPath,
+        command: PublishMaterial,
+        key: Key,
+        response: Response,
+        traceparent: TraceHeader = None,
     ) -> dict[str, Any]:
         """Publish the material's next revision."""
-        answer, repeated = accept(store(), material_id, command, key=key)
+        with begin(traceparent) as current:
+            answer, repeated = accept(store(), material_id, command, key=key, traceparent=current)
+            fields = {"event_id": answer.event_id, "repeated": repeated, "traceparent": current}
+            log.info("publication.accepted", extra=fields)
         link = f"/publications/{answer.event_id}"
         response.headers["Location"] = link
         if repeated:

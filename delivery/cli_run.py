@@ -17,6 +17,7 @@ MetricsPort = Annotated[
 ]
 MetricsHost = Annotated[str, typer.Option(help="The address to serve them on.")]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option()]
+LogJson = Annotated[bool, typer.Option("--log-json", help="One JSON object a line.")]
 
 
 def api(
@@ -26,15 +27,18 @@ def api(
     ),
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
     log_level: LogLevel = "info",
+    log_json: LogJson = False,
 ) -> None:
     """Serve the HTTP API that accepts publications.
 
     Example: delivery api --port 8080
     """
+    from delivery.otel import export_spans
     from delivery.serving import serve
 
     terminal: Terminal = context.obj
-    serve(terminal.stores, host, port, log_level)
+    export_spans("api", terminal.environ)
+    serve(terminal.stores, host, port, log_level, log_json=log_json)
 
 
 def relay(
@@ -43,23 +47,33 @@ def relay(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     log_level: LogLevel = "info",
+    log_json: LogJson = False,
 ) -> None:
     """Send what the API accepted to the broker, until it is stopped (Ctrl-C, SIGTERM).
 
     Example: delivery relay
     """
     from delivery.logs import log_to_stderr
+    from delivery.otel import export_spans
     from delivery.relay_meter import RelayMeter
     from delivery.services import run_relay
+    from delivery.spans import spanned_outbox
     from delivery.stopping import stop_on_signals
     from delivery.watched import watched
 
     terminal: Terminal = context.obj
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, as_json=log_json)
     config = terminal.config(start_broker=True)
+    export_spans("relay", terminal.environ)
     meter, data = RelayMeter(), config.stores.data
     with watched("relay", data, meter, host=metrics_host, port=metrics_port) as health:
-        run_relay(config, stop_on_signals(), batch=batch, wrap=meter.outbox, beat=health.beat)
+        run_relay(
+            config,
+            stop_on_signals(),
+            batch=batch,
+            wrap=lambda outbox: meter.outbox(spanned_outbox(outbox)),
+            beat=health.beat,
+        )
 
 
 def receive(
@@ -70,6 +84,7 @@ def receive(
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     log_level: LogLevel = "info",
+    log_json: LogJson = False,
 ) -> None:
     """Apply what arrives for a recipient, until it is stopped (Ctrl-C, SIGTERM).
 
@@ -77,16 +92,20 @@ def receive(
     """
     from delivery.logs import log_to_stderr
     from delivery.meter import ReceiverMeter
+    from delivery.otel import export_spans
     from delivery.routes import check_recipient
     from delivery.services import run_receiver
+    from delivery.spans import spanned_handler
     from delivery.stopping import stop_on_signals
     from delivery.watched import watched
 
     terminal: Terminal = context.obj
     check_recipient(recipient)  # before a broker is looked for, or even started
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, as_json=log_json)
     config = terminal.config(start_broker=True)
+    export_spans(recipient, terminal.environ)
     meter, data = ReceiverMeter(recipient), config.stores.data
+    queue = config.route(recipient).queue
     with watched(recipient, data, meter, host=metrics_host, port=metrics_port) as health:
         run_receiver(
             config,
@@ -94,7 +113,7 @@ def receive(
             stop_on_signals(),
             batch=batch,
             prefetch=prefetch,
-            wrap=meter.handler,
+            wrap=lambda handle: meter.handler(spanned_handler(handle, queue)),
             tell=meter.failed,
             beat=health.beat,
         )

@@ -120,6 +120,8 @@ def _fields(result: Handled | Failed) -> dict[str, object]:
         "queue": result.delivery.queue,
         "message_id": result.delivery.message_id,
     }
+    if result.delivery.traceparent:
+        fields["traceparent"] = result.delivery.traceparent
     if isinstance(result, Handled):
         return fields | {"effect": result.effect.value}
     return fields | {"effect": "failed", "error": describe(result.error)[:500]}

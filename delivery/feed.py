@@ -29,6 +29,7 @@ class Published(BaseModel):
     accepted_at: float
     confirmed_at: float | None = Field(description="When the broker took it; null: not yet.")
     body: str = Field(description="The event itself, as it is sent: JSON.")
+    traceparent: str | None = Field(None, description="W3C trace context of the request.")
 
 
 class Page(BaseModel):
@@ -37,6 +38,7 @@ class Page(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     read_at: float = Field(description="The publisher's clock when it was asked, Unix seconds.")
+    last: int = Field(description="The highest position of all, on this page or not.")
     events: list[Published]
 
 
@@ -49,26 +51,20 @@ def read_page(store: sqlite3.Connection, *, after: int = 0, limit: int = PAGE_LI
     Positions are given inside the one write transaction that SQLite allows at a time, so none
     turns up later behind a reader.
     """
+    columns = ", ".join(Published.model_fields)
     with reading():
         rows = store.execute(
-            "SELECT position, event_id, event_type, correlation_id, accepted_at, confirmed_at, body"
-            " FROM outbox WHERE position > ? ORDER BY position LIMIT ?",
+            f"SELECT {columns} FROM outbox WHERE position > ? ORDER BY position LIMIT ?",  # noqa: S608
             (after, limit),
         ).fetchall()
-    # Bytes that are no UTF-8 are no event; with escapes in them they are none either.
-    events = [
-        Published(
-            position=position,
-            event_id=event_id,
-            event_type=event_type,
-            correlation_id=correlation_id,
-            accepted_at=accepted_at,
-            confirmed_at=confirmed_at,
-            body=body.decode("utf-8", "backslashreplace"),
-        )
-        for position, event_id, event_type, correlation_id, accepted_at, confirmed_at, body in rows
-    ]
-    return Page(read_at=time.time(), events=events)
+        (last,) = store.execute("SELECT coalesce(max(position), 0) FROM outbox").fetchone()
+    events = []
+    for row in rows:
+        fields = dict(zip(Published.model_fields, row, strict=True))
+        # Bytes that are no UTF-8 are no event; with escapes in them they are none either.
+        fields["body"] = fields["body"].decode("utf-8", "backslashreplace")
+        events.append(Published(**fields))
+    return Page(read_at=time.time(), last=last, events=events)
 
 
 def store_feed(store: sqlite3.Connection, *, limit: int = PAGE_LIMIT) -> Feed:
@@ -82,13 +78,13 @@ def pages(feed: Feed) -> Iterator[Page]:
     Raises DeliveryError for positions that do not grow: such a feed would have no end.
     """
     last, page = 0, feed(0)
-    until = page.read_at
+    until = page.last  # not by time: a publisher's clock may have been wrong for a while
     while page.events:
         positions = [last, *(each.position for each in page.events)]
         if any(first >= second for first, second in pairwise(positions)):
             raise DeliveryError(f"the feed repeats itself: after position {last} came an older one")
         yield page
-        if page.events[-1].accepted_at > until:
-            return
         last = positions[-1]
+        if last >= until:
+            return
         page = feed(last)

@@ -34,6 +34,12 @@ class Delivery:
         given: str | bytes = self.properties.message_id or ""  # pika hands over what it can't read
         return given.decode("utf-8", "backslashreplace") if isinstance(given, bytes) else given
 
+    @property
+    def traceparent(self) -> str:
+        """The trace that the message belongs to, as its sender says; empty if it says nothing."""
+        given = (self.properties.headers or {}).get("traceparent")
+        return given[:100] if isinstance(given, str) else ""
+
 
 class Effect(enum.Enum):
     """What a handler did with an event; counted, not guessed."""

@@ -1,14 +1,16 @@
-"""Write log records as one line each: time, level, event name, fields."""
+"""Write log records as one line each, for people or as JSON: time, level, event name, fields."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import time
+from datetime import UTC, datetime
 
 from delivery.visible import visible
 
-__all__ = ["LineFormatter", "log_to_stderr"]
+__all__ = ["JsonFormatter", "LineFormatter", "log_to_stderr"]
 
 _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -30,10 +32,28 @@ class LineFormatter(logging.Formatter):
         return line
 
 
-def log_to_stderr(level: str = "info") -> None:
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time (UTC), level, logger, event, and the record's fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line; a value that JSON can't hold is given as text."""
+        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        line: dict[str, object] = {
+            "time": moment.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        line |= {name: each for name, each in vars(record).items() if name not in _STANDARD}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+def log_to_stderr(level: str = "info", *, as_json: bool = False) -> None:
     """Send this package's records to standard error; pika speaks only from warnings upward."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(JsonFormatter() if as_json else LineFormatter())
     handler.setLevel(level.upper())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     # What is not shown is still counted: metrics and health follow the records from info upward.

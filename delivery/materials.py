@@ -65,12 +65,14 @@ def accept(
     command: PublishMaterial,
     *,
     key: str,
+    traceparent: str | None = None,
     clock: Callable[[], float] = time.time,
 ) -> tuple[Accepted, bool]:
     """Publish the material's next revision; return the answer, and whether it is a repeated one.
 
-    *key* is the request's idempotency key. Raises KeyReused, RevisionMismatch, StoreUnavailable; a
-    refused command leaves no trace, so its key may be used again.
+    *key* is the request's idempotency key, *traceparent* what it belongs to. Raises KeyReused,
+    RevisionMismatch, StoreUnavailable; a refused command leaves nothing behind, so its key may be
+    used again.
     """
     digest = hashlib.sha256(f"{material_id}\n{command.model_dump_json()}".encode()).hexdigest()
     with transaction(store) as tx:
@@ -98,7 +100,7 @@ def accept(
             "INSERT INTO request VALUES (?, ?, ?, ?)",
             (key, digest, json.dumps(asdict(answer)), now),
         )
-        outbox.add(tx, event, correlation_id=key, accepted_at=now)
+        outbox.add(tx, event, correlation_id=key, accepted_at=now, traceparent=traceparent)
         reach("materials.written")
     reach("materials.committed")
     return answer, False

@@ -8,12 +8,15 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
+from pika import BasicProperties
+
 from delivery.codec import encode
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
 from delivery.publisher import Message, envelope
 from delivery.recovery import Backoff
 from delivery.store import Schema, reading, transaction
+from delivery.traceparent import TRACEPARENT
 
 __all__ = ["SCHEMA", "Batch", "Outbox", "SqliteOutbox", "add"]
 
@@ -24,7 +27,7 @@ BACKOFF = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
 # could leave behind.
 SCHEMA = Schema(
     "outbox",
-    2,
+    3,
     """
 CREATE TABLE outbox (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -38,7 +41,8 @@ CREATE TABLE outbox (
     outcome TEXT,
     detail TEXT,
     confirmed_at REAL,
-    subject TEXT NOT NULL DEFAULT ''
+    subject TEXT NOT NULL DEFAULT '',
+    traceparent TEXT
 ) STRICT;
 CREATE INDEX outbox_due ON outbox (next_attempt_at, position) WHERE confirmed_at IS NULL;
 CREATE INDEX outbox_request ON outbox (correlation_id);
@@ -53,6 +57,8 @@ UPDATE outbox SET subject = coalesce(json_extract(CAST(body AS TEXT), '$.subject
 CREATE INDEX outbox_request ON outbox (correlation_id);
 CREATE INDEX outbox_subject ON outbox (subject)
 """,
+        # From 2: the trace that the request belongs to.
+        "ALTER TABLE outbox ADD COLUMN traceparent TEXT",
     ),
 )
 
@@ -75,16 +81,27 @@ class Outbox(Protocol):
         """Hold at most *limit* due messages until the block ends."""
 
 
-def add(tx: sqlite3.Connection, event: Event, *, correlation_id: str, accepted_at: float) -> None:
-    """Queue *event* for publishing, if and only if *tx* commits.
+def add(
+    tx: sqlite3.Connection,
+    event: Event,
+    *,
+    correlation_id: str,
+    accepted_at: float,
+    traceparent: str | None = None,
+) -> None:
+    """Queue *event* for publishing, if and only if *tx* commits; *traceparent* becomes a header.
 
     Raises ValueError for what could never be sent: such a row would fail for ever.
     """
     envelope(event.id, event.type, timestamp=int(accepted_at), correlation_id=correlation_id)
     tx.execute(
-        "INSERT INTO outbox (event_id, event_type, body, correlation_id, accepted_at, subject)"
-        " VALUES (?, ?, ?, ?, ?, ?)",
-        (event.id, event.type, encode(event), correlation_id, accepted_at, event.subject),
+        "INSERT INTO outbox"
+        " (event_id, event_type, body, correlation_id, accepted_at, subject, traceparent)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            *(event.id, event.type, encode(event), correlation_id, accepted_at),
+            *(event.subject, traceparent),
+        ),
     )
 
 
@@ -105,8 +122,8 @@ class SqliteOutbox:
         with reading():
             rows = self._store.execute(
                 # A next attempt that is further away than any pause comes from a clock set back.
-                "SELECT position, event_id, event_type, body, correlation_id, accepted_at, attempts"
-                " FROM outbox WHERE confirmed_at IS NULL"
+                "SELECT position, event_id, event_type, body, correlation_id, accepted_at,"
+                " traceparent, attempts FROM outbox WHERE confirmed_at IS NULL"
                 " AND (next_attempt_at <= ? OR next_attempt_at > ?)"
                 " ORDER BY next_attempt_at, position LIMIT ?",
                 (now, now + LONGEST_PAUSE, limit),
@@ -119,7 +136,7 @@ class _SqliteBatch:
         self,
         store: sqlite3.Connection,
         exchange: str,
-        rows: Sequence[tuple[int, str, str, bytes, str, float, int]],
+        rows: Sequence[tuple[int, str, str, bytes, str, float, str | None, int]],
         clock: Callable[[], float],
     ) -> None:
         self._store = store
@@ -129,10 +146,10 @@ class _SqliteBatch:
             Message(
                 exchange,
                 event_type,
-                envelope(event_id, event_type, timestamp=int(at), correlation_id=request),
+                _properties(event_id, event_type, at, request, trace),
                 body,
             )
-            for _, event_id, event_type, body, request, at, _ in rows
+            for _, event_id, event_type, body, request, at, trace, _ in rows
         ]
 
     def record(self, answers: Sequence[Answer]) -> None:
@@ -151,3 +168,15 @@ class _SqliteBatch:
                         row[0],
                     ),
                 )
+
+
+def _properties(
+    event_id: str, event_type: str, accepted_at: float, request: str, trace: str | None
+) -> BasicProperties:
+    return envelope(
+        event_id,
+        event_type,
+        timestamp=int(accepted_at),
+        correlation_id=request,
+        headers={TRACEPARENT: trace} if trace else None,
+    )

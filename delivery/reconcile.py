@@ -14,6 +14,7 @@ from delivery.pipeline import ConfirmedChannel
 from delivery.points import reach
 from delivery.publisher import Message, envelope
 from delivery.routes import Route
+from delivery.traceparent import TRACEPARENT
 
 __all__ = ["missing", "send_again"]
 
@@ -66,4 +67,5 @@ def _envelope(event: Published) -> BasicProperties:
         event.event_type,
         timestamp=int(event.accepted_at),
         correlation_id=event.correlation_id,
+        headers={TRACEPARENT: event.traceparent} if event.traceparent else None,
     )

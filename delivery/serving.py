@@ -12,6 +12,7 @@ from delivery.doorkeeper import check_loopback
 from delivery.errors import DeliveryError
 from delivery.logs import log_to_stderr
 from delivery.malformed import ProblemProtocol
+from delivery.spans import begin_request
 from delivery.stopping import stop_on_signals
 from delivery.stores import PUBLISHER, Stores
 from delivery.tracing import trace_with
@@ -21,15 +22,19 @@ __all__ = ["serve"]
 log = logging.getLogger(__name__)
 
 
-def serve(stores: Stores, host: str, port: int, log_level: str = "info") -> None:
+def serve(
+    stores: Stores, host: str, port: int, log_level: str = "info", *, log_json: bool = False
+) -> None:
     """Serve until SIGINT or SIGTERM; port 0 takes a free one, and the log says which.
 
     Raises DeliveryError for a host that is not loopback, or an address that is taken.
     """
     check_loopback(host)
-    log_to_stderr(log_level)
+    log_to_stderr(log_level, as_json=log_json)
     stores.open(PUBLISHER).close()  # a store that can't be used is said now, not at a request
-    app = create_app(lambda: stores.open(PUBLISHER), trace_with(stores.inboxes()))
+    app = create_app(
+        lambda: stores.open(PUBLISHER), trace_with(stores.inboxes()), begin=begin_request()
+    )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)

@@ -32,7 +32,7 @@ def dead_table(recipient: str, messages: Sequence[DeadMessage]) -> Table:
     table = _table(f"dead messages of {recipient}: {len(messages)}")
     table.add_column("id", no_wrap=True)
     for column in ("reason", "age", "attempts", "replays", "error"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column == "reason")
     for each in messages:
         attempts, replays = str(each.attempts), str(each.replays)
         cells = (each.key, each.reason, _age(each), attempts, replays, each.error[:80])
@@ -45,7 +45,7 @@ def plan_table(recipient: str, planned: Sequence[Planned]) -> Table:
     table = _table(f"replay plan for {recipient}: {len(planned)} dead (nothing was changed)")
     table.add_column("id", no_wrap=True)
     for column in ("reason", "age", "attempts", "receipt", "a replay"):
-        table.add_column(column)
+        table.add_column(column, no_wrap=column == "reason")
     for each in planned:
         message, receipt = each.message, each.receipt
         shown = receipt.effect.value if receipt else "none"

@@ -88,12 +88,12 @@ def trace_with(inboxes: Mapping[str, Callable[[], sqlite3.Connection | None]]) -
 def _row(store: sqlite3.Connection, event_id: str) -> dict[str, Any]:
     *row, body = store.execute(
         "SELECT event_id, event_type, subject, correlation_id, accepted_at, attempts, outcome,"
-        " detail, confirmed_at, next_attempt_at, body FROM outbox WHERE event_id = ?",
+        " detail, confirmed_at, next_attempt_at, traceparent, body FROM outbox WHERE event_id = ?",
         (event_id,),
     ).fetchone()
     names = (
         *("event_id", "type", "material_id", "request_id", "accepted_at", "attempts", "outcome"),
-        *("detail", "confirmed_at", "next_attempt_at"),
+        *("detail", "confirmed_at", "next_attempt_at", "traceparent"),
     )
     found = dict(zip(names, row, strict=True))
     if found["confirmed_at"] is not None or not found["attempts"]:

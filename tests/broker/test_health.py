@@ -64,6 +64,17 @@ def test_ready_then_gone(exchange: Exchange) -> None:
     assert (ended.returncode, ended.stdout[:19]) == (1, "catalog not running")
 
 
+def test_a_process_that_has_nothing_to_do_gives_signs_of_life(exchange: Exchange) -> None:
+    """Else an idle one would be called stalled after half a minute."""
+    for name in ("relay", "catalog"):
+        exchange.start(name)
+        (file,) = exchange.config.stores.data.glob(f"{name}@*.health")
+        before = file.stat().st_mtime
+        for _ in range(2):
+            wait_for(lambda: file.stat().st_mtime > before, f"{name} gives a sign", 5)  # noqa: B023
+            before = file.stat().st_mtime
+
+
 def test_without_a_broker_it_is_alive_and_reconnecting(exchange: Exchange) -> None:
     """Not ready, with the reason; a restart would not help, so it is alive."""
     url = start(exchange, "relay", DELIVERY_AMQP_URL="amqp://guest:guest@127.0.0.1:9/%2F")

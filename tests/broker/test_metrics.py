@@ -119,6 +119,7 @@ def test_a_lost_connection_is_counted_and_so_is_the_way_back(exchange: Exchange)
     start(exchange, "relay")
     exchange.cast["relay"].await_event("relay.ready")
     relay, mine = port(exchange, "relay"), f"{exchange.config.namespace} relay"
+    assert value(relay, "delivery_reconnects_total", process="relay") == 0
     wait_for(lambda: close_connections(exchange, mine), "the plugin lists the connection")
     wait_for(lambda: value(relay, "delivery_reconnects_total", process="relay") == 1, "it is back")
     assert value(relay, "delivery_connections_lost_total") == 1

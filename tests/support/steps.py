@@ -28,7 +28,18 @@ CALLBACKS = ("FailurePolicy", "Guard")  # a parameter of this type stands for al
 SET_UP = {"open_store"}
 # No participants: they play what participants do, keep a learner's progress, or try out a broker
 # with a queue of their own.
-STAGE = {"arena", "chaos", "heal", "malformed", "course", "demo", "lesson", "props", "ready", "scenes"}
+STAGE = {
+    "arena",
+    "chaos",
+    "heal",
+    "malformed",
+    "course",
+    "demo",
+    "lesson",
+    "props",
+    "ready",
+    "scenes",
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -359,11 +359,10 @@ def test_a_post_from_a_page_of_our_own_is_let_in(api: Api) -> None:
 
 
 def test_curl_works_as_the_readme_shows_it(api: Api, tmp_path: Path) -> None:
-    """Case 19: the README's curl command, with only the port changed."""
+    """Case 19: the README's curl commands, with only the port changed."""
     readme = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-    commands = re.findall(r"^    (curl (?:.*\\\n)*.*)$", readme, re.M)
-    (command,) = [each for each in commands if "/publish" in each]
-    command = command.replace("http://127.0.0.1:8080", api.url)
+    readme = readme.replace("http://127.0.0.1:8080", api.url)
+    command, follow = re.findall(r"^    (curl (?:.*\\\n)*.*)$", readme, re.M)
     for replayed in (False, True):
         shown = subprocess.run(
             ["bash", "-c", command], capture_output=True, text=True, check=True, cwd=tmp_path
@@ -371,6 +370,8 @@ def test_curl_works_as_the_readme_shows_it(api: Api, tmp_path: Path) -> None:
         assert shown.startswith("HTTP/1.1 202")
         assert ("idempotency-replayed: true" in shown.lower()) is replayed
         assert json.loads(shown.splitlines()[-1])["revision"] == 1
+    followed = subprocess.run(["bash", "-c", follow], capture_output=True, text=True, check=True)
+    assert json.loads(followed.stdout)["matched_by"] == "material_id"
 
 
 # -- what is seen

@@ -87,6 +87,13 @@ def test_a_page_says_what_a_reader_needs(store) -> None:
     assert Page.model_validate_json(page.model_dump_json()) == page
 
 
+def test_a_publisher_whose_clock_was_ahead_ends_no_reading_early(store) -> None:
+    """Where the feed ends is told by position: a time may be wrong."""
+    events = accepted(store, 3)
+    store.execute("UPDATE outbox SET accepted_at = accepted_at + 600 WHERE position = 1")
+    assert ids(pages(store_feed(store, limit=1))) == events
+
+
 def test_bytes_that_are_no_text_hide_no_other_event(store) -> None:
     """A row that somebody damaged is given as what it is: no event."""
     events = accepted(store, 3)

@@ -43,13 +43,14 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     assert r"evil\x1b[31m\nid" in text
 
 
-def test_an_id_is_never_cut() -> None:
-    """It is what the next command needs."""
+def test_an_id_and_a_reason_are_never_cut() -> None:
+    """They are what the next command needs."""
     out = io.StringIO()
     key = "0f8e5a0e-5b5e-4a53-9d70-7c0c1a2b3c4d"
     narrow = Console(file=out, width=60, markup=False)
     narrow.print(dead_table("catalog", [dead(key, "x" * 80)]))
     assert key in out.getvalue()
+    assert "incompatible" in out.getvalue()
 
 
 def test_readable_text_stays_as_it_is() -> None:
