@@ -21,12 +21,13 @@ __all__ = ["Wire"]
 class Wire:
     """What pika's SelectConnection needs around it: callbacks in, and the loop, run on demand.
 
-    ``gone`` says why the connection can't be used any more; empty while it can. Raises
+    ``gone`` says why the connection can't be used any more; empty while it can. ``blocked`` is the
+    broker's reason for not taking publishes now (an alarm), empty while it does. Raises
     BrokerUnavailable if it can't be opened.
     """
 
     def __init__(self, settings: BrokerSettings, in_flight: InFlight) -> None:
-        self.gone = ""
+        self.gone = self.blocked = ""
         self._in_flight = in_flight
         self._channel: Channel | None = None
         self._confirming = self._closed = False
@@ -85,7 +86,15 @@ class Wire:
         self._loop.close()
 
     def _on_open(self, connection: SelectConnection) -> None:
+        connection.add_on_connection_blocked_callback(self._on_blocked)
+        connection.add_on_connection_unblocked_callback(self._on_unblocked)
         connection.channel(on_open_callback=self._on_channel_open)
+
+    def _on_blocked(self, _connection: SelectConnection, frame: Any) -> None:
+        self.blocked = f"; the broker takes no publishes now: {frame.method.reason}"
+
+    def _on_unblocked(self, _connection: SelectConnection, _frame: object) -> None:
+        self.blocked = ""
 
     def _on_channel_open(self, channel: Channel) -> None:
         self._channel = channel
