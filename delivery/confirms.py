@@ -32,6 +32,8 @@ class Answer:
 class NotConfirmed(TemporaryError):
     """The broker did not take over a message that had to be safe before going on."""
 
+    event = "copy.not_confirmed"
+
     def __init__(self, answer: Answer, target: str) -> None:
         detail = f" ({answer.detail})" if answer.detail else ""
         super().__init__(

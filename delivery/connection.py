@@ -25,6 +25,8 @@ CONNECT_ERRORS = (AMQPError, AMQPConnectorException, OSError)
 class BrokerUnavailable(TemporaryError):
     """The broker could not be reached, or went away; a later attempt may succeed."""
 
+    event = "connection.lost"
+
 
 @dataclass(frozen=True, kw_only=True)
 class BrokerSettings:

@@ -12,6 +12,8 @@ class DeliveryError(Exception):
 class TemporaryError(DeliveryError):
     """Nobody's message is at fault: keep the data, pause, and try again."""
 
+    event = "work.paused"  # the name under which the pause is logged
+
 
 class PermanentError(DeliveryError):
     """A handler raises this when trying the same message again cannot help."""

@@ -12,6 +12,9 @@ from delivery.arena import API, Arena
 
 __all__ = ["Fault", "Limit", "Target", "await_lost", "back_again", "marks"]
 
+# What a process logs when it gives its connection up, and opens another one after a pause.
+LOST = ("connection.lost", "channel.closed", "consuming.ended")
+
 Target = tuple[str, ...]  # the processes that a fault has for itself; the first is the one it hits
 Injection = Callable[[Arena, Target, Random], str]
 
@@ -53,8 +56,12 @@ def marks(arena: Arena, target: Target) -> dict[str, int]:
 def await_lost(arena: Arena, since: dict[str, int]) -> None:
     """Wait until each process says that its connection is gone. Raises DidNotBite."""
     for process, mark in since.items():
-        lost = partial(arena.said, process, " connection.lost", mark)
+        lost = partial(_said_any, arena, process, mark)
         arena.bites(lost, f"{process} says that its connection is lost")
+
+
+def _said_any(arena: Arena, process: str, mark: int) -> bool:
+    return any(arena.said(process, f" {event}", mark) for event in LOST)
 
 
 def back_again(arena: Arena, since: dict[str, int]) -> None:

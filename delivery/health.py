@@ -45,10 +45,10 @@ class Health(logging.Handler):
         """Take over what the record says about the connection."""
         fields = vars(record)
         match record.getMessage().rpartition("."):
-            case ("connection", _, "lost"):
-                ours = fields.get("kind") in ("StoreUnavailable", "NotConfirmed")
-                state = State.PAUSED if ours else State.RECONNECTING
-                self._set(state, str(fields.get("error", "")))
+            case ("connection", _, "lost") | ("channel", _, "closed") | ("consuming", _, "ended"):
+                self._set(State.RECONNECTING, str(fields.get("error", "")))
+            case ("store", _, "unavailable") | ("copy", _, "not_confirmed"):
+                self._set(State.PAUSED, str(fields.get("error", "")))
             case ("connection", _, "blocked"):
                 self._set(State.BLOCKED, str(fields.get("reason", "")))
             case ("connection", _, "unblocked") | (_, _, "resumed"):
@@ -56,7 +56,7 @@ class Health(logging.Handler):
             case (self._process, _, "ready"):
                 self._set(State.READY, "")
             case (_, _, "paused"):
-                self._set(State.PAUSED, str(fields.get("reason", "")))
+                self._set(State.PAUSED, str(fields.get("reason") or fields.get("error", "")))
 
     def beat(self) -> None:
         """Give a sign of life; call it in the loop that does the work."""

@@ -45,6 +45,8 @@ class Meter(logging.Handler):
             case "connection.lost":
                 self._lost.inc()
                 self._blocked.set(0)
+            case "channel.closed" | "consuming.ended" | "store.unavailable" | "copy.not_confirmed":
+                self._blocked.set(0)  # the connection is given up with them
             case "connection.blocked":
                 self._blocks.inc()
                 self._blocked.set(1)

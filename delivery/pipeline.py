@@ -86,7 +86,7 @@ class ConfirmedChannel:
         before = len(in_flight.open)
         wire.run_until(lambda: len(in_flight.open) < before or bool(wire.gone), self._timeout)
         if len(in_flight.open) == before and not wire.gone:
-            wire.give_up(f"no confirm within {self._timeout:g} s")
+            wire.give_up(f"no confirm within {self._timeout:g} s{wire.blocked}")
 
     def _check(self) -> None:
         if self._wire.gone:

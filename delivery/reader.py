@@ -23,6 +23,8 @@ __all__ = ["ConsumingEnded", "Reader"]
 class ConsumingEnded(TemporaryError):
     """The broker stopped sending without being asked (queue deleted, channel closed)."""
 
+    event = "consuming.ended"
+
 
 class Reader:
     """The deliveries that *queue* sent; at most *prefetch* of them are unsettled at a time.

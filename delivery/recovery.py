@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pika.exceptions import AMQPError
+from pika.exceptions import AMQPChannelError, AMQPError
 
 from delivery.connection import describe
 from delivery.errors import TemporaryError
@@ -45,7 +45,9 @@ def keep_connected(
     """Run *work* until it returns or *stop*; after a failure that may pass, pause and run it again.
 
     *work* opens its own connections and closes them. A run of *stable_after* seconds counts as
-    recovered: the next pause is the first one again. Every other error is raised.
+    recovered: the next pause is the first one again. Every other error is raised. The pause is
+    logged under what it is for: ``connection.lost``, ``channel.closed``, or what a TemporaryError
+    names itself, such as ``store.unavailable``.
     """
     failures = 0
     while not stop:
@@ -58,7 +60,13 @@ def keep_connected(
             failures += 1
             pause = backoff.pause(failures)
             fields = {"error": describe(error), "failures": failures, "pause": round(pause, 2)}
-            log.warning("connection.lost", extra=fields | {"kind": type(error).__name__})
+            log.warning(_event(error), extra=fields)
             stop.wait(pause)
         else:
             return
+
+
+def _event(error: TemporaryError | AMQPError) -> str:
+    if isinstance(error, TemporaryError):
+        return error.event
+    return "channel.closed" if isinstance(error, AMQPChannelError) else "connection.lost"

@@ -39,6 +39,8 @@ _BROKEN = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT}
 class StoreUnavailable(TemporaryError):
     """The store itself can't be used (locked, full, unreadable): no message is at fault."""
 
+    event = "store.unavailable"
+
 
 class StoreDiffers(DeliveryError):
     """The file was written by another version of the code, and this one must not touch it."""

@@ -40,11 +40,13 @@ class Journal:
         self.refused = 0  # answers that ask to come again, and no answers at all
         self.last_refusal = ""
 
-    def publish(self, material_id: str, title: str) -> Entry:
+    def publish(self, material_id: str, title: str, *, patience: float = 120.0) -> Entry:
         """Publish one material; repeat the request under its key until the API answers.
 
-        Raises DeliveryError for a refusal, or if nobody answered before the run was stopped.
+        Raises DeliveryError for a refusal, and if nobody answers within *patience* seconds or
+        before the run is stopped.
         """
+        end = time.monotonic() + patience
         command = {"material_id": material_id, "title": title, "slug": "s", "author": "A"}
         key = uuid.uuid4().hex
         while True:
@@ -59,7 +61,7 @@ class Journal:
             if status < 500:
                 raise DeliveryError(f"the API refused a publication: {status} {answer}")
             self.refused, self.last_refusal = self.refused + 1, str(answer.get("detail", answer))
-            if self._stop:
+            if self._stop or time.monotonic() > end:
                 raise DeliveryError(f"the API never answered; at last: {answer}")
             time.sleep(0.1)
 

@@ -24,12 +24,13 @@ log = logging.getLogger(__name__)
 class Wire:
     """What pika's SelectConnection needs around it: callbacks in, and the loop, run on demand.
 
-    ``gone`` says why the connection can't be used any more; empty while it can. Raises
+    ``gone`` says why the connection can't be used any more; empty while it can. ``blocked`` is the
+    broker's reason for not taking publishes now (an alarm), empty while it does. Raises
     BrokerUnavailable if it can't be opened.
     """
 
     def __init__(self, settings: BrokerSettings, in_flight: InFlight) -> None:
-        self.gone = ""
+        self.gone = self.blocked = ""
         self._in_flight = in_flight
         self._channel: Channel | None = None
         self._confirming = self._closed = False
@@ -92,6 +93,15 @@ class Wire:
     def _on_open(self, connection: SelectConnection) -> None:
         connection.channel(on_open_callback=self._on_channel_open)
 
+    def _on_blocked(self, _connection: SelectConnection, frame: Any) -> None:
+        # Said once for each alarm, and only to a connection that publishes.
+        log.warning("connection.blocked", extra={"reason": frame.method.reason})
+        self.blocked = f"; the broker takes no publishes now: {frame.method.reason}"
+
+    def _on_unblocked(self, _connection: SelectConnection, _frame: object) -> None:
+        log.warning("connection.unblocked")
+        self.blocked = ""
+
     def _on_channel_open(self, channel: Channel) -> None:
         self._channel = channel
         channel.add_on_close_callback(self._on_closed)
@@ -112,13 +122,6 @@ class Wire:
         answer = frame.method
         ack = isinstance(answer, Basic.Ack)
         self._in_flight.answered(answer.delivery_tag, multiple=answer.multiple, ack=ack)
-
-    def _on_blocked(self, _connection: object, frame: Any) -> None:
-        # Said once for each alarm, and only to a connection that publishes.
-        log.warning("connection.blocked", extra={"reason": frame.method.reason})
-
-    def _on_unblocked(self, _connection: object, _frame: object) -> None:
-        log.warning("connection.unblocked")
 
     def _on_closed(self, _source: object, reason: BaseException | str) -> None:
         self.give_up(describe(reason) if isinstance(reason, BaseException) else reason)

@@ -133,8 +133,12 @@ def test_a_recipient_killed_within_a_batch_that_failed(exchange: Exchange, point
             "catalog", ["receive", "catalog", "--batch", "3"], DELIVERY_KILL_AT=point
         )
         exchange.await_death("catalog")
-    place = exchange.place("catalog")
-    assert sum(place.retry) + place.ready >= 3
+
+    def on_the_broker() -> int:
+        place = exchange.place("catalog")
+        return sum(place.retry) + place.ready
+
+    wait_for(lambda: on_the_broker() >= 3, "the broker has all three")
 
     exchange.start("catalog")
     exchange.assert_all_applied()
@@ -152,8 +156,7 @@ def test_a_recipient_killed_while_it_gives_back_what_it_only_held(
     for event_id in events:
         exchange.await_receipt("audit", event_id)
     with closing(exchange.config.stores.open("catalog")) as store, transaction(store):
-        exchange.cast.start("catalog", ["receive", "catalog"], DELIVERY_KILL_AT=point)
-        exchange.cast["catalog"].await_event("catalog.ready")
+        exchange.start("catalog", DELIVERY_KILL_AT=point)
         wait_for(lambda: exchange.place("catalog").ready == 0, "all five are held")
         exchange.cast["catalog"].process.terminate()
     exchange.await_death("catalog")

@@ -34,17 +34,16 @@ def test_each_state_by_the_record_that_tells_it(health: Health) -> None:
     assert health.vital.state is State.STARTING
     assert say(health, "catalog.ready") == (State.STARTING, "")  # somebody else's
     assert say(health, "relay.ready") == (State.READY, "")
-    lost = {"error": "no broker at x", "kind": "BrokerUnavailable"}
-    assert say(health, "connection.lost", **lost) == (State.RECONNECTING, "no broker at x")
+    for event in ("connection.lost", "channel.closed", "consuming.ended"):
+        assert say(health, event, error=f"no {event}") == (State.RECONNECTING, f"no {event}")
     assert say(health, "relay.ready") == (State.READY, "")
     assert say(health, "connection.blocked", reason="low on memory") == (
         State.BLOCKED,
         "low on memory",
     )
     assert say(health, "connection.unblocked") == (State.READY, "")
-    for kind in ("StoreUnavailable", "NotConfirmed"):
-        mine = {"error": "the store can't be used", "kind": kind}
-        assert say(health, "connection.lost", **mine) == (State.PAUSED, mine["error"])
+    for event in ("store.unavailable", "copy.not_confirmed", "work.paused"):
+        assert say(health, event, error=f"no {event}") == (State.PAUSED, f"no {event}")
     assert say(health, "recipient.paused", reason="asked to") == (State.PAUSED, "asked to")
     assert say(health, "recipient.resumed") == (State.READY, "")
     assert say(health, "relay.cycle") == (State.READY, "")
@@ -90,7 +89,7 @@ def test_no_sign_of_life_is_not_ready(health: Health, tmp_path: Path) -> None:
     assert (health.vital.state, health.vital.alive) == (State.STALLED, False)
     health.beat()
     assert healths(tmp_path, "relay")[0].state is health.vital.state is State.READY
-    say(health, "connection.lost", error="e", kind="BrokerUnavailable")
+    say(health, "connection.lost", error="e")
     assert old() is State.RECONNECTING
 
 

@@ -7,12 +7,15 @@ import threading
 import time
 
 import pytest
-from pika.exceptions import AMQPConnectionError, StreamLostError
+from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker, StreamLostError
 
+from delivery.confirms import Answer, NotConfirmed, Outcome
 from delivery.connection import BrokerSettings, BrokerUnavailable, connect
 from delivery.errors import DeliveryError, TemporaryError
+from delivery.reader import ConsumingEnded
 from delivery.recovery import Backoff, keep_connected
 from delivery.stopping import Stop
+from delivery.store import StoreUnavailable
 
 QUICK = Backoff(first=0.001, most=0.004)
 
@@ -126,6 +129,30 @@ def test_the_log_says_what_was_lost_though_pikas_errors_have_no_text(
     (record,) = caplog.records
     assert "AMQPConnectionError" in record.error  # type: ignore[attr-defined]
     assert record.pause <= QUICK.first  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("error", "event"),
+    [
+        (BrokerUnavailable("gone"), "connection.lost"),
+        (StreamLostError("reset"), "connection.lost"),
+        (ChannelClosedByBroker(403, "ACCESS_REFUSED"), "channel.closed"),
+        (ConsumingEnded("queue deleted"), "consuming.ended"),
+        (StoreUnavailable("locked"), "store.unavailable"),
+        (NotConfirmed(Answer(Outcome.RETURNED), "q"), "copy.not_confirmed"),
+        (TemporaryError("the index is away"), "work.paused"),
+    ],
+    ids=lambda each: each if isinstance(each, str) else type(each).__name__,
+)
+def test_a_pause_is_logged_under_what_it_is_for(
+    caplog: pytest.LogCaptureFixture, error: Exception, event: str
+) -> None:
+    """A locked store is no lost connection: whoever reads the log looks in the right place."""
+    caplog.set_level(logging.WARNING, "delivery.recovery")
+
+    keep_connected(Work(error, None), stop=Stop(), backoff=QUICK)
+
+    assert [record.message for record in caplog.records] == [event]
 
 
 def test_a_stop_ends_the_pause_at_once() -> None:
