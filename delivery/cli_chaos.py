@@ -25,6 +25,9 @@ def chaos(  # noqa: PLR0917 - typer calls it
     report: Annotated[
         Path | None, typer.Option(help="Folder for report.json and report.html.")
     ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit 1 also if a fault did not bite.")
+    ] = False,
     every: Annotated[bool, typer.Option("--list", help="Explain each kind of fault.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show the schedule, do nothing.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The report on standard output.")] = False,
@@ -64,4 +67,5 @@ def chaos(  # noqa: PLR0917 - typer calls it
     else:
         for line in summary(run):
             typer.echo(line)
-    raise typer.Exit(1 if run.differences else 0)
+    toothless = strict and any(bit < injected for injected, bit in run.bites.values())
+    raise typer.Exit(1 if run.differences or toothless else 0)

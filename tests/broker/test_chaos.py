@@ -58,6 +58,16 @@ def test_an_interrupt_ends_a_campaign_and_leaves_nothing_behind(tmp_path: Path) 
     assert [*tmp_path.iterdir()] == []
 
 
+def test_a_fault_that_did_not_bite_is_counted_out_and_strictly_an_error() -> None:
+    """Nothing can be sent again before anything was settled: at this rate, that takes a while."""
+    arguments = ("--only", "duplicate", "--rate", "0.1")
+    run = chaos(*arguments, "--strict")
+    assert "DID NOT BITE: nothing was settled yet" in run.stderr
+    assert "1 faults injected, 0 bit: duplicate 0 of 1" in run.stdout
+    assert run.stdout.endswith("everything adds up\n")
+    assert run.returncode == 1
+
+
 def test_the_list_explains_every_kind() -> None:
     said = chaos("--list").stdout
     for kind, fault in KINDS.items():
