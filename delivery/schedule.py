@@ -6,7 +6,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from delivery import faults_broker, faults_message, faults_process, faults_store, faults_wire
+from delivery import (
+    faults_broker,
+    faults_handler,
+    faults_message,
+    faults_process,
+    faults_store,
+    faults_wire,
+)
 from delivery.errors import DeliveryError
 from delivery.faults import Fault, Target
 
@@ -14,7 +21,14 @@ __all__ = ["KINDS", "Planned", "chosen_kinds", "schedule"]
 
 KINDS: dict[str, Fault] = {
     fault.name: fault
-    for module in (faults_process, faults_wire, faults_store, faults_message, faults_broker)
+    for module in (
+        faults_process,
+        faults_handler,
+        faults_wire,
+        faults_store,
+        faults_message,
+        faults_broker,
+    )
     for fault in module.FAULTS
 }
 SLOW_ROUNDS = 2  # a slow fault comes once in so many rounds
