@@ -22,14 +22,14 @@ def api(
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
     log_level: LogLevel = "info",
 ) -> None:
-    """Serve the HTTP API that accepts publications.
+    """Serve the HTTP API that accepts publications, and the live page at its address.
 
     Example: delivery api --port 8080
     """
     from delivery.serving import serve
 
     terminal: Terminal = context.obj
-    serve(terminal.stores, host, port, log_level)
+    serve(terminal.stores, host, port, log_level, find=terminal.config)
 
 
 def relay(
