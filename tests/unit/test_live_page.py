@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,13 @@ import pytest
 from support.exchange import environment
 
 from delivery.cast import Cast
+from delivery.errors import DeliveryError
 from delivery.live_page import TOKEN_HEADER
+from delivery.stage_door import Order, create_stage
 from delivery.stages import cut_after
 
 STATIC = files("delivery") / "static"
+TOKEN = "the token of this page"
 
 
 @contextlib.contextmanager
@@ -172,3 +176,77 @@ def test_the_plain_api_has_no_token_and_no_action(client: httpx.Client) -> None:
     for action in ("one", "reset", "kill"):
         answer = client.post(f"/stage/{action}", json={}, headers={TOKEN_HEADER: ""})
         assert answer.status_code == 404
+
+
+# -- who may act
+
+
+@pytest.fixture
+def acted() -> list[Order]:
+    return []
+
+
+Ask = Callable[..., httpx.Response]
+
+
+@pytest.fixture
+def ask(acted: list[Order]) -> Ask:
+    def kill(order: Order) -> str:
+        acted.append(order)
+        return f"{order.name} killed"
+
+    def refuse(order: Order) -> str:
+        raise DeliveryError("catalog has ended already")
+
+    lines: list[tuple[str, str]] = []
+    actions: dict[str, Callable[[Order], Any]] = {"kill": kill, "refuse": refuse}
+    app = create_stage(actions, TOKEN, lambda *line: lines.append(line), "http://127.0.0.1:1")
+
+    def ask(method: str, path: str, **request: Any) -> httpx.Response:
+        async def asked() -> httpx.Response:
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as own:
+                return await own.request(method, path, **request)
+
+        return asyncio.run(asked())
+
+    return ask
+
+
+def test_with_the_pages_token_an_action_is_done(ask: Ask, acted: list[Order]) -> None:
+    """The answer is a sentence."""
+    answer = ask("POST", "/stage/kill", json={"name": "audit"}, headers={TOKEN_HEADER: TOKEN})
+    assert answer.json() == {"said": "audit killed"}
+    assert acted == [Order(name="audit")]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {TOKEN_HEADER: ""},
+        {TOKEN_HEADER: TOKEN + "x"},
+        {TOKEN_HEADER: b"\xff\xfe"},
+        {TOKEN_HEADER: TOKEN, "Origin": "http://evil.example"},
+        {TOKEN_HEADER: TOKEN, "Origin": "null"},
+        {TOKEN_HEADER: TOKEN, "Host": "evil.example"},
+    ],
+    ids=["none", "empty", "wrong", "bytes", "origin", "null-origin", "host"],
+)
+def test_nobody_else_acts(ask: Ask, acted: list[Order], headers: dict[str, Any]) -> None:
+    """No token, a wrong one, another site's page, another name: 403, and nothing happens."""
+    answer = ask("POST", "/stage/kill", json={"name": "audit"}, headers=headers)
+    assert answer.status_code == 403
+    assert acted == []
+
+
+def test_what_cannot_be_done_is_said(ask: Ask, acted: list[Order]) -> None:
+    """409 with the reason; 404 for no action; 422 for an order that is none; GET never acts."""
+    own = {TOKEN_HEADER: TOKEN}
+    refused = ask("POST", "/stage/refuse", json={}, headers=own)
+    assert (refused.status_code, refused.json()["detail"]) == (409, "catalog has ended already")
+    assert ask("POST", "/stage/none", json={}, headers=own).status_code == 404
+    assert ask("POST", "/stage/kill", json={"nam": "x"}, headers=own).status_code == 422
+    assert ask("GET", "/stage/kill", headers=own).status_code == 405
+    assert ask("GET", "/publications/x").status_code == 503  # the API's process is not there
+    assert acted == []
