@@ -12,7 +12,7 @@ VENV ?= .venv$(if $(PIKA),-pika$(PIKA))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # What to test: make test T=tests/unit ARGS='-k ledger'
-T ?= tests/unit tests/broker tests/crash tests/bench
+T ?= tests/unit tests/broker tests/crash tests/bench tests/browser
 ARGS ?=
 
 $(READY): requirements.lock pyproject.toml
@@ -35,7 +35,7 @@ setup: $(READY) ## the virtual environment with the locked packages
 demo: $(READY) ## the whole exchange with real processes and real failures (about 20 s)
 	@$(BIN)/delivery demo
 
-test: $(READY) ## the suite: unit, broker, crash, bench; ARGS and T are passed on
+test: $(READY) ## the suite: unit, broker, crash, bench, browser (needs Chromium); ARGS and T are passed on
 	@$(BIN)/python -m pytest $(T) $(ARGS)
 
 chaos: $(READY) ## every kind of fault against the whole exchange, judged (about 90 s); ARGS='--seed 7'

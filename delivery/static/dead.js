@@ -35,12 +35,12 @@ export function startDead(act) {
     const groups = found.groups.map((each) => make("li", {}, `${shown(each.count)} ${each.reason}: ${each.prospect}`));
     const rows = found.messages.map((each) => make("tr", {},
       make("td", {}, make("details", {}, make("summary", {}, each.key), make("pre", { tabindex: 0 }, `${each.body}\n\n${each.traceback}`))),
-      make("td", {}, `${each.reason}: ${each.error}`),
-      make("td", {}, `${each.attempts} attempts, ${clock(each.parked_at)}`),
-      make("td", {}, each.prospect),
+      make("td", { "data-label": "why" }, `${each.reason}: ${each.error}`),
+      make("td", { "data-label": "when" }, `attempt ${each.attempts}, ${clock(each.parked_at)}`),
+      make("td", { "data-label": "expect of a replay" }, each.prospect),
       make("td", {}, decide("replay", [each.key], "Replay"), " ", decide("drop", [each.key], "Drop"))));
     const more = found.total - found.messages.length;
-    const head = ["Message", "Why it is dead", "When", "A replay would", ""];
+    const head = ["Message", "Why it is dead", "When", "What to expect of a replay", ""];
     place.list.replaceChildren(
       make("ul", {}, ...groups),
       make("div", { class: "buttons" }, make("label", { for: why.id }, "Reason "), why, decide("replay", null, `Replay all ${shown(found.total)}`), make("button", { type: "button", onclick: () => place.list.replaceChildren() }, "Close")),

@@ -92,7 +92,7 @@ export function showLatest(now, open) {
 function line(each, now, open) {
   const name = make("button", { type: "button", class: "link", onclick: () => open(each.event_id) }, each.title);
   const first = make("td", {}, name, ` ${each.material_id}, revision ${each.revision}`);
-  const row = make("tr", {}, first, make("td", {}, clock(each.accepted_at)), make("td"), ...now.recipients.map(() => make("td")));
+  const row = make("tr", {}, first, make("td", { "data-label": "accepted" }, clock(each.accepted_at)), make("td", { "data-label": "relay" }), ...now.recipients.map(({ recipient }) => make("td", { "data-label": recipient })));
   row.dataset.event = each.event_id;
   return row;
 }
