@@ -12,7 +12,7 @@ VENV ?= .venv$(if $(PIKA),-pika$(PIKA))
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 # What to test: make test T=tests/unit ARGS='-k ledger'
-T ?= tests/unit tests/broker tests/crash tests/bench
+T ?= tests/unit tests/broker tests/crash tests/bench tests/browser
 ARGS ?=
 # Most tests wait for something real: two at a time, each with a broker of its own. JOBS=0: one.
 JOBS ?= 2
@@ -37,7 +37,7 @@ setup: $(READY) ## the virtual environment with the locked packages
 demo: $(READY) ## the whole exchange with real processes and real failures (about 20 s)
 	@$(BIN)/delivery demo
 
-test: $(READY) ## the suite: unit, broker, crash, bench; ARGS and T are passed on
+test: $(READY) ## the suite: unit, broker, crash, bench, browser (needs Chromium); ARGS and T are passed on
 	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(T) $(ARGS)
 
 chaos: $(READY) ## every kind of fault against the whole exchange, judged (about 90 s); ARGS='--seed 7'
@@ -65,7 +65,7 @@ format: $(READY) ## format the code
 
 lock: $(READY) ## renew requirements.lock (needs uv)
 	@echo 'pika==1.3.2' | uv pip compile --universal --python-version 3.11 --extra sandbox \
-		--extra test --extra bench --extra lint --no-header \
+		--extra test --extra browser --extra bench --extra lint --no-header \
 		--no-annotate --no-emit-index-url --constraint - pyproject.toml --output-file requirements.lock
 
 clean: ## remove what set-up and runs left here (stops the sandbox broker)

@@ -17,14 +17,24 @@ def demo(
     file: Annotated[Path, typer.Option(help="The publications to play with.")] = Path(
         "data/materials.jsonl"
     ),
+    live: Annotated[
+        bool, typer.Option("--live", help="A page to watch it and to break it, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Of the live page; 0: any.")] = 8088,
+    browser: Annotated[bool, typer.Option(help="Open the live page.")] = True,
 ) -> None:
     """Play the whole exchange with real processes and real failures; exit 1 if it does not add up.
 
-    Example: delivery demo
+    Example: delivery demo --live
     """
+    terminal: Terminal = context.obj
+    if live:
+        from delivery.live_demo import play_live
+
+        play_live(terminal.environ, terminal.data, port=port, open_browser=browser)
+        return
     from delivery.demo import play
 
-    terminal: Terminal = context.obj
     raise typer.Exit(0 if play(terminal.environ, terminal.data, file) else 1)
 
 

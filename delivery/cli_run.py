@@ -29,7 +29,7 @@ def api(
     log_level: LogLevel = "info",
     log_json: LogJson = False,
 ) -> None:
-    """Serve the HTTP API that accepts publications.
+    """Serve the HTTP API that accepts publications, and the live page at its address.
 
     Example: delivery api --port 8080
     """
@@ -38,7 +38,7 @@ def api(
 
     terminal: Terminal = context.obj
     export_spans("api", terminal.environ)
-    serve(terminal.stores, host, port, log_level, log_json=log_json)
+    serve(terminal.stores, host, port, log_level, log_json=log_json, find=terminal.config)
 
 
 def relay(

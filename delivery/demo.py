@@ -21,17 +21,18 @@ from delivery.broker import Broker
 from delivery.cast import Cast
 from delivery.client import read_commands
 from delivery.config import Config
-from delivery.connection import BrokerSettings, connect
+from delivery.connection import BrokerSettings
 from delivery.errors import DeliveryError
 from delivery.ledger import Account
 from delivery.props import Stage
 from delivery.sandbox import broker_status, disposable_broker, find_broker
+from delivery.stagehand import remove_from_broker
 from delivery.stopping import Stop, stop_on_signals
 from delivery.stores import Stores
 from delivery.tables import ledger_table
 from delivery.terminal import say
 
-__all__ = ["play"]
+__all__ = ["demo_broker", "play", "signals_restored"]
 
 RETRIES_MS = (300, 600)  # compressed: a service would rather wait 1 s, 10 s, 60 s
 
@@ -45,10 +46,10 @@ def play(environ: Mapping[str, str], state_folder: Path, file: Path) -> bool:
     if len(commands) < 6:
         raise DeliveryError(f"{file} has {len(commands)} publications; the demo needs at least 6")
     begun = time.monotonic()
-    with _signals_restored():
+    with signals_restored():
         # Until the broker runs, a signal ends the start at once; then the scenes heed a flag.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-        with _broker(environ, state_folder) as broker:
+        with demo_broker(environ, state_folder) as broker:
             say(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
             with _stage(environ, broker, stop_on_signals()) as stage:
                 balanced = _play(stage, broker, commands)
@@ -89,7 +90,8 @@ def _judge(stage: Stage, accounts: list[Account], published: int) -> bool:
 
 
 @contextlib.contextmanager
-def _signals_restored() -> Iterator[None]:
+def signals_restored() -> Iterator[None]:
+    """Give the process its own signal handlers back when the block ends."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -99,7 +101,7 @@ def _signals_restored() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _broker(environ: Mapping[str, str], state_folder: Path) -> Iterator[Broker]:
+def demo_broker(environ: Mapping[str, str], state_folder: Path) -> Iterator[Broker]:
     """Use the broker that runs already; one that is started for the demo is removed with it."""
     if broker_status(environ, state_folder) is None:
         with disposable_broker(environ, say) as own:
@@ -127,15 +129,5 @@ def _stage(environ: Mapping[str, str], broker: Broker, stop: Stop) -> Iterator[S
         with cast.curtain():
             yield Stage(config, cast)
     finally:
-        _remove_from_broker(config)
+        remove_from_broker(config)
         shutil.rmtree(data, ignore_errors=True)
-
-
-def _remove_from_broker(config: Config) -> None:
-    topology = config.topology()
-    with connect(config.named("demo")) as connection:
-        channel = connection.channel()
-        for queue in topology.queues:
-            channel.queue_delete(queue.name)
-        for exchange in topology.exchanges:
-            channel.exchange_delete(exchange.name)

@@ -4,30 +4,43 @@ from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
 from delivery.api import create_app
+from delivery.config import Config
 from delivery.doorkeeper import check_loopback
 from delivery.errors import DeliveryError
+from delivery.live import Lookout
+from delivery.live_page import install_page
 from delivery.logs import log_to_stderr
 from delivery.malformed import ProblemProtocol
 from delivery.spans import begin_request
-from delivery.stopping import stop_on_signals
+from delivery.stopping import Stop, stop_on_signals
 from delivery.stores import PUBLISHER, Stores
 from delivery.tracing import trace_with
 
-__all__ = ["serve"]
+__all__ = ["listen", "run_server", "serve", "url_of"]
 
 log = logging.getLogger(__name__)
 
 
 def serve(
-    stores: Stores, host: str, port: int, log_level: str = "info", *, log_json: bool = False
+    stores: Stores,
+    host: str,
+    port: int,
+    log_level: str = "info",
+    *,
+    find: Callable[[], Config],
+    log_json: bool = False,
 ) -> None:
     """Serve until SIGINT or SIGTERM; port 0 takes a free one, and the log says which.
 
-    Raises DeliveryError for a host that is not loopback, or an address that is taken.
+    The live page shows the stores, and the broker that *find* names. Raises DeliveryError for a
+    host that is not loopback, or an address that is taken.
     """
     check_loopback(host)
     log_to_stderr(log_level, as_json=log_json)
@@ -35,16 +48,34 @@ def serve(
     app = create_app(
         lambda: stores.open(PUBLISHER), trace_with(stores.inboxes()), begin=begin_request()
     )
+    leaving, lookout = Stop(), Lookout(stores, find)
+    install_page(app, lookout, stopping=lambda: bool(leaving), more=lambda: {"mode": "read-only"})
+    listener = listen(host, port)
+    log.info("api.ready", extra={"url": url_of(listener)})
+    stop_on_signals()  # uvicorn raises the signal again when it has shut down: no second death
+    run_server(app, listener, leaving)
+    log.info("api.stopped")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Raises DeliveryError for an address that is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family)
+        return socket.create_server((host, port), family=family)
     except OSError as error:
         raise DeliveryError(
             f"can't listen on {host}:{port}: {error.strerror}; take another --port"
         ) from error
-    shown = f"[{host}]" if ":" in host else host
-    log.info("api.ready", extra={"url": f"http://{shown}:{listener.getsockname()[1]}"})
-    stop_on_signals()  # uvicorn raises the signal again when it has shut down: no second death
+
+
+def url_of(listener: socket.socket) -> str:
+    """Return where the socket is reached."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run_server(app: FastAPI, listener: socket.socket, leaving: Stop) -> None:
+    """Run *app* until SIGINT or SIGTERM, when *leaving* is requested: streams end by themselves."""
     config = uvicorn.Config(
         app,
         http=ProblemProtocol,
@@ -53,5 +84,14 @@ def serve(
         lifespan="off",
         timeout_graceful_shutdown=5,
     )
-    uvicorn.Server(config).run(sockets=[listener])
-    log.info("api.stopped")
+    _Server(config, leaving).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, leaving: Stop) -> None:
+        super().__init__(config)
+        self._leaving = leaving
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._leaving.request()
+        super().handle_exit(sig, frame)

@@ -12,6 +12,7 @@ from delivery.errors import DeliveryError
 __all__ = ["Module", "cut_after", "modules", "stages_file"]
 
 PACKAGE = Path(__file__).parent
+PAGE = "live_page"  # the module that serves what is not Python
 _ROW = re.compile(r"^\| (\d\d) \| `(\w+)` \| (.*?) \| (.*?) \|$", re.MULTILINE)
 
 
@@ -58,6 +59,8 @@ def cut_after(lesson: int, target: Path) -> list[str]:
     for name in ("__init__", *names):
         shutil.copy(PACKAGE / f"{name}.py", package)
     shutil.copy(PACKAGE / "py.typed", package)
+    if PAGE in names:
+        shutil.copytree(PACKAGE / "static", package / "static")
     return names
 
 

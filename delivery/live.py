@@ -1,0 +1,124 @@
+"""Watch the whole exchange while somebody looks: stores, queues, and what happened."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import AMQPError
+
+from delivery.config import Config
+from delivery.connection import connect
+from delivery.live_counts import Counts, count
+from delivery.live_snapshot import snapshot
+from delivery.live_story import Story
+from delivery.live_watch import Watcher
+from delivery.observe import Waiting, waiting
+from delivery.routes import RECIPIENTS, routes_of
+from delivery.stores import PUBLISHER, Stores
+
+__all__ = ["Lookout"]
+
+PERIOD = 0.25  # seconds between two looks
+
+
+class Lookout:
+    """What the live page shows. *find* names the broker, or raises DeliveryError.
+
+    It asks for counts only: the dead are never opened, however many there are.
+    """
+
+    def __init__(self, stores: Stores, find: Callable[[], Config]) -> None:
+        self.instance = secrets.token_hex(8)
+        self.story = Story()
+        self._find = find
+        self._config: Config | None = None
+        self._connection: BlockingConnection | None = None
+        self._lock = threading.Lock()
+        self._viewers = 0
+        self._stands: dict[str, object] = {}
+        self._changed = time.monotonic()
+        self._counted: Counts | None = None
+        self._placed: Sequence[Waiting] | None = None
+        publisher, *others = (_opener(stores, name) for name in (PUBLISHER, *RECIPIENTS))
+        inboxes = dict(zip(RECIPIENTS, others, strict=True))
+        self._counts: Watcher[Counts] = Watcher(
+            "stores", lambda: count(publisher, inboxes), period=PERIOD, told=self._hear_counts
+        )
+        self._places: Watcher[list[Waiting]] = Watcher(
+            "broker", self._look_at_broker, period=PERIOD, told=self._hear_places
+        )
+        self._unacked: Watcher[Mapping[str, int | None]] = Watcher(
+            "management", self._ask_management, period=1.0
+        )
+        self._watchers = (self._counts, self._places, self._unacked)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Keep looking while the block runs."""
+        self._count_viewers(1)
+        try:
+            yield
+        finally:
+            self._count_viewers(-1)
+
+    def close(self) -> None:
+        """Look no more."""
+        for watcher in self._watchers:
+            watcher.close()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Return what was seen last, ready for JSON."""
+        calm = time.monotonic() - self._changed
+        return snapshot(self._counts.seen, self._places.seen, self._unacked.seen, calm=calm)
+
+    def _count_viewers(self, more: int) -> None:
+        with self._lock:
+            self._viewers += more
+            for watcher in self._watchers:
+                watcher.want(self._viewers > 0)
+
+    def _look_at_broker(self) -> list[Waiting]:
+        if self._connection is None or not self._connection.is_open:
+            self._config = self._find()
+            self._connection = connect(self._config.named("live"))
+        assert self._config is not None
+        try:
+            routes = routes_of(self._config.namespace)
+            return waiting(self._connection, routes, retries=len(self._config.retries_ms))
+        except (AMQPError, OSError):
+            lost, self._connection = self._connection, None
+            with contextlib.suppress(AMQPError, OSError):
+                lost.close()
+            raise
+
+    def _ask_management(self) -> Mapping[str, int | None]:
+        config = self._config
+        if config is None or config.management is None:
+            return {}
+        return {r: config.management.unacked(config.route(r).queue) for r in RECIPIENTS}
+
+    def _hear_counts(self, new: Counts | None) -> None:
+        self.story.compare_counts(self._counted, new)
+        self._counted = new
+        self._note("stores", (new.outgoing, new.receipts) if new else None)
+
+    def _hear_places(self, new: Sequence[Waiting] | None) -> None:
+        self.story.compare_places(self._placed, new)
+        self._placed = new
+        self._note("queues", [(p.ready, p.retry, p.dead, p.consumers) for p in new or ()])
+
+    def _note(self, where: str, stand: object) -> None:
+        if self._stands.get(where) != stand:
+            self._stands[where] = stand
+            self._changed = time.monotonic()
+
+
+def _opener(stores: Stores, participant: str) -> Callable[[], sqlite3.Connection | None]:
+    return lambda: stores.open_to_read(participant)

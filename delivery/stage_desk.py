@@ -1,0 +1,65 @@
+"""Plan, replay and drop dead messages for the live page, as the operator's desk does."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from delivery.config import Config
+from delivery.desk import Desk
+from delivery.plan import Planned
+
+__all__ = ["drop", "plan", "replay"]
+
+SHOWN = 25  # dead messages that are listed one by one
+BODY = 2_000  # characters of a body that are shown
+WAIT = 4.0  # seconds for what becomes of a replay
+OPERATOR = "presenter"
+
+
+def plan(config: Config, recipient: str) -> dict[str, Any]:
+    """Return how many are dead and what a replay of the first ones would do."""
+    with Desk(config, recipient) as desk:
+        planned = desk.plan()
+    kinds = Counter((each.message.reason, each.prospect.value) for each in planned)
+    return {
+        "recipient": recipient,
+        "total": len(planned),
+        "groups": [
+            {"reason": reason, "prospect": prospect, "count": count}
+            for (reason, prospect), count in kinds.most_common()
+        ],
+        "messages": [_shown(each) for each in planned[:SHOWN]],
+    }
+
+
+def replay(config: Config, recipient: str, keys: Sequence[str] | None, reason: str) -> str:
+    """Send the messages again, all of them for None, and say what became of them."""
+    with Desk(config, recipient) as desk:
+        chosen = desk.choose(keys or [], every=keys is None)
+        done = desk.replay(chosen, reason=reason, operator=OPERATOR, seconds=WAIT)
+    ended = Counter(result.value for _, result in done)
+    return "replayed: " + (", ".join(f"{n} {what}" for what, n in ended.items()) or "nothing")
+
+
+def drop(config: Config, recipient: str, keys: Sequence[str] | None, reason: str) -> str:
+    """Give the messages up, all of them for None."""
+    with Desk(config, recipient) as desk:
+        chosen = desk.choose(keys or [], every=keys is None)
+        return f"dropped: {len(desk.drop(chosen, reason=reason, operator=OPERATOR))}"
+
+
+def _shown(planned: Planned) -> dict[str, Any]:
+    message = planned.message
+    return {
+        "key": message.key,
+        "reason": message.reason,
+        "error": message.error,
+        "attempts": message.attempts,
+        "replays": message.replays,
+        "parked_at": message.parked_at,
+        "traceback": message.traceback,
+        "prospect": planned.prospect.value,
+        "body": message.delivery.body.decode(errors="replace")[:BODY],
+    }

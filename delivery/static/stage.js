@@ -1,0 +1,98 @@
+// The presenter's panel: in the demo only. Every action carries the token of this page.
+import { $, make, say, tone } from "./dom.js";
+import { startDead } from "./dead.js";
+
+const MESSAGES = [
+  ["burst", "Burst of 100", "B"],
+  ["old-revision", "Old revision, late", "O"],
+  ["duplicate", "Duplicate", "D"],
+  ["failing", "Fails in the catalog", "F"],
+  ["heal", "Heal the catalog", "H"],
+  ["poison", "Poison", "X"],
+  ["unroutable", "Unroutable", "U"],
+  ["mend", "Mend its key", "M"],
+];
+
+export function startStage(token) {
+  const dead = startDead(token ? act : null);
+  $("main").classList.toggle("plain", !token);
+  if (!token) return { show: (now) => dead.show(now) };
+  document.querySelector("[data-demo]").hidden = false;
+  const buttons = new Map();
+  const button = (action, text, key, order = () => ({})) => {
+    const made = make("button", { type: "button", "data-action": action, onclick: () => act(action, order(), made) }, text);
+    if (key) made.append(make("kbd", {}, key));
+    buttons.set(action, made);
+    return made;
+  };
+  const title = () => ({ title: $("title").value });
+  $("messages").append(...MESSAGES.map(([action, text, key]) => button(action, text, key, action === "failing" ? title : undefined)));
+  $("whole").append(button("restart-broker", "Restart the broker"), button("ledger", "Count every id"), button("reset", "Reset everything", "R"));
+  $("publish").addEventListener("submit", (event) => {
+    event.preventDefault();
+    act("one", title(), event.submitter);
+  });
+  document.addEventListener("keydown", (event) => {
+    if (!$("keys").checked || event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    if (event.target.closest("input:not([type=checkbox]), textarea, select, dialog")) return;
+    const pressed = event.key.toUpperCase();
+    if (pressed === "P") act("one", title(), null);
+    for (const made of buttons.values()) if (made.querySelector("kbd")?.textContent === pressed) made.click();
+  });
+  const cast = new Map();
+
+  async function act(action, order = {}, pressed = null) {
+    if (pressed) pressed.disabled = true;
+    try {
+      const answer = await fetch(`/stage/${action}`, {
+        method: "POST",
+        headers: { "Content-Type": "application/json", "X-Stage-Token": token },
+        body: JSON.stringify(order),
+      });
+      const told = await answer.json();
+      tell(answer.ok ? told.said ?? "" : told.detail, answer.ok ? "good" : "bad");
+      return answer.ok ? told : null;
+    } catch {
+      tell("The server does not answer.", "bad");
+      return null;
+    } finally {
+      if (pressed) pressed.disabled = pressed.dataset.never === "";
+    }
+  }
+
+  function tell(text, kind) {
+    if (!text) return;
+    say($("said"), text);
+    tone($("said"), kind);
+  }
+
+  function player(name, line) {
+    const make_one = (action, text) => make("button", { type: "button", "data-action": `${action} ${name}`, "aria-label": `${text} ${name}`, onclick: (event) => act(action, { name }, event.currentTarget) }, text);
+    const all = { pause: make_one("pause", "Pause"), start: make_one("start", "Start"), kill: make_one("kill", "Kill"), cut: make_one("cut", "Cut line") };
+    const state = make("td");
+    const row = make("tr", {}, make("th", { scope: "row" }, name), state, make("td", {}, all.start, all.pause, all.kill, ...(line ? [all.cut] : [])));
+    $("cast").tBodies[0].append(row);
+    return { state, all };
+  }
+
+  function show(now) {
+    dead.show(now);
+    for (const each of now.cast) {
+      if (!cast.has(each.name)) cast.set(each.name, player(each.name, each.line));
+      const { state, all } = cast.get(each.name);
+      say(state, each.state);
+      tone(state, { running: "good", starting: "warn", paused: "warn", ended: "bad" }[each.state]);
+      all.start.hidden = !["paused", "ended"].includes(each.state);
+      say(all.start, each.state === "paused" ? "Go on" : "Start");
+      all.pause.hidden = each.state !== "running";
+      all.kill.hidden = each.state === "ended";
+      all.cut.hidden = each.state === "ended";
+    }
+    buttons.get("heal").hidden = !now.trouble;
+    buttons.get("mend").hidden = !now.outbox?.pending?.returned;
+    const never = !now.restartable;
+    if (never) Object.assign(buttons.get("restart-broker"), { disabled: true, title: "This broker was given to the demo: it is not ours to restart." }).dataset.never = "";
+  }
+
+  return { show };
+}

@@ -1,0 +1,147 @@
+"""The presenter's page: make trouble with a click, see where every message is, see it heal."""
+
+from __future__ import annotations
+
+import re
+
+from playwright.sync_api import expect
+from support.browser import Live
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+
+
+def twice(stage: Live) -> int:
+    """How many second copies the audit has recognised."""
+    found = re.search(
+        r"(\d+) twice", stage.page.locator('[data-node="audit.store"]').text_content()
+    )
+    return int(found[1]) if found else 0
+
+
+def test_a_killed_catalogs_queue_grows_and_empties_when_it_is_back(stage: Live) -> None:
+    """The audit goes on; the ledger's difference stays 0, and what waited returns to 0."""
+    stage.act("kill catalog")
+    expect(stage.page.locator("#cast")).to_contain_text("ended")
+    stage.act("burst")
+    stage.await_number("catalog", "ready", 100)
+    stage.await_number("audit", "applied", 100)
+    expect(stage.node("catalog.queue")).to_have_text("100")
+    expect(stage.verdict).to_have_text("100 on the way")
+    stage.await_number("catalog", "difference", 0)
+    stage.act("start catalog")
+    for row, number in (("ready", 0), ("applied", 100), ("in_hand", 0), ("difference", 0)):
+        stage.await_number("catalog", row, number)
+    expect(stage.verdict).to_have_text("Everything adds up")
+    expect(stage.page.locator("#story")).to_contain_text("catalog killed")
+
+
+def test_a_dead_message_is_planned_replayed_and_applied(stage: Live) -> None:
+    """The plan comes first, a reason is kept, and audit gets nothing new."""
+    stage.page.fill("#title", "A fragile one")
+    stage.act("failing")
+    expect(stage.node("catalog.dead")).to_have_text("1")
+    expect(stage.verdict).to_have_text("1 dead; all else arrived")
+    stage.act("heal")
+    stage.act("plan catalog")
+    dead = stage.page.locator("#dead")
+    expect(dead).to_contain_text("exhausted: the search index is not ready")
+    expect(dead).to_contain_text("no receipt: its effect is still owed")
+    stage.page.fill("#why-catalog", "")
+    stage.act("replay all catalog")
+    expect(stage.page.locator("#said")).to_contain_text("a replay needs a reason")
+    stage.page.fill("#why-catalog", "the index is back")
+    stage.act("replay all catalog")
+    stage.await_number("catalog", "applied", 1)
+    stage.await_number("catalog", "dead", 0)
+    expect(stage.page.locator("#said")).to_have_text("replayed: 1 applied")
+    expect(stage.verdict).to_have_text("Everything adds up")
+    stage.await_number("audit", "applied", 1)
+    expect(dead).to_contain_text("Nothing is dead.")
+
+
+def test_a_late_revision_a_duplicate_and_an_unroutable_one_are_told_apart(stage: Live) -> None:
+    """Stale, recognised by its receipt, returned and kept: each where it belongs."""
+    stage.act("old-revision")
+    stage.await_number("catalog", "stale", 1)
+    stage.await_number("catalog", "applied", 1)
+    stage.await_number("audit", "applied", 2)
+    before = twice(stage)
+    stage.act("duplicate")
+    expect(stage.page.locator('[data-node="audit.store"]')).to_contain_text(f"{before + 1} twice")
+    stage.act("unroutable")
+    expect(stage.page.locator('[data-node="outbox"]')).to_contain_text("1 returned")
+    stage.await_number("catalog", "pending", 1)
+    stage.act("mend")
+    stage.await_number("catalog", "pending", 0)
+    stage.await_number("audit", "applied", 3)
+    expect(stage.verdict).to_have_text("Everything adds up")
+
+
+def test_what_others_wrote_is_text_and_never_markup(stage: Live) -> None:
+    """A hostile title, and a hostile message that died: shown as they are, nothing runs."""
+    stage.page.fill("#title", HOSTILE)
+    stage.act("failing")
+    row = stage.page.locator("#latest tbody tr").first
+    expect(row.locator("button")).to_have_text(HOSTILE)
+    expect(stage.node("catalog.dead")).to_have_text("1")
+    stage.act("plan catalog")
+    stage.page.locator("#dead summary").click()
+    expect(stage.page.locator("#dead pre")).to_contain_text("<img src=x onerror=alert(1)>")
+    row.locator("button").click()
+    expect(stage.page.locator("#path-body")).to_contain_text("confirmed")
+    assert stage.page.locator("#main img, #main script, dialog img").count() == 0
+    assert stage.complaints == []
+    stage.page.keyboard.press("Escape")
+    stage.act("heal")
+    stage.page.locator('[data-action^="drop"]').click()
+    stage.await_number("catalog", "dropped", 1)
+    expect(stage.verdict).to_have_text("Everything adds up")
+
+
+def test_a_paused_one_holds_a_cut_one_comes_back_a_killed_api_is_said(stage: Live) -> None:
+    """Each process can be stopped in its own way, and the page says which."""
+    row = {
+        name: stage.page.locator("#cast tr", has_text=name) for name in ("api", "audit", "relay")
+    }
+    stage.act("pause audit")
+    expect(row["audit"]).to_contain_text("paused")
+    stage.act("cut relay")
+    expect(stage.page.locator("#said")).to_have_text("1 connections of relay cut")
+    stage.act("kill api")
+    expect(row["api"]).to_contain_text("ended")
+    stage.page.get_by_role("button", name="Publish").click()
+    expect(stage.page.locator("#said")).to_contain_text("no API answers")
+    stage.act("start api")
+    expect(row["api"]).to_contain_text("running")
+    stage.page.keyboard.press("p")  # the focus is on a button: a key is a command
+    stage.await_number("catalog", "applied", 1)
+    stage.await_number("audit", "applied", 0)
+    stage.act("start audit")
+    stage.await_number("audit", "applied", 1)
+    expect(stage.verdict).to_have_text("Everything adds up")
+
+
+def test_keys_are_commands_only_where_nobody_writes_and_only_if_wanted(stage: Live) -> None:
+    """A title that holds a B is no burst; without its tick a key does nothing."""
+    stage.page.locator("#title").focus()
+    stage.page.keyboard.type("BRB")
+    expect(stage.page.locator("#title")).to_have_value("BRB")
+    stage.page.keyboard.press("Enter")
+    stage.await_number("audit", "applied", 1)
+    stage.page.locator("#keys").uncheck()
+    stage.page.keyboard.press("b")
+    stage.await_updates(4)
+    assert stage.number("audit", "accepted") == 1
+    stage.page.locator("#keys").check()
+    stage.page.keyboard.press("r")
+    expect(stage.cell("audit", "accepted")).to_have_text("0")
+    expect(stage.page.locator("#said")).to_have_text("everything begins anew")
+
+
+def test_a_page_without_the_token_changes_nothing(stage: Live) -> None:
+    """Not even a script of the same browser, from the same address."""
+    ask = """async (token) => (await fetch('/stage/burst', {method: 'POST', body: '{}', headers:
+        {'Content-Type': 'application/json', 'X-Stage-Token': token}})).status"""
+    assert stage.page.evaluate(ask, "guessed") == 403
+    stage.await_updates(3)
+    assert stage.number("audit", "accepted") == 0
