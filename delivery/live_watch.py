@@ -14,9 +14,11 @@ from pika.exceptions import AMQPError
 from delivery.connection import describe
 from delivery.errors import DeliveryError
 
-__all__ = ["Seen", "Watcher"]
+__all__ = ["NOT_YET", "Seen", "Watcher"]
 
 T = TypeVar("T")
+NOT_YET = "not looked at yet"  # the page knows these words
+AGAIN = 1.0  # seconds at most after a look that failed: what is back must be seen soon
 SHARE = 0.1  # of the time at most that looking may take: a large store is looked at less often
 
 
@@ -50,7 +52,7 @@ class Watcher(Generic[T]):
         self._period = period
         self._wanted = threading.Event()
         self._closed = threading.Event()
-        self.seen: Seen[T] = Seen(None, "not looked at yet", time.time(), 0.0)
+        self.seen: Seen[T] = Seen(None, NOT_YET, time.time(), 0.0)
         self._thread = threading.Thread(target=self._run, name=f"watch-{name}", daemon=True)
         self._thread.start()
 
@@ -80,4 +82,5 @@ class Watcher(Generic[T]):
             took = time.monotonic() - begun
             self.seen = Seen(value, why, time.time(), took)
             self._told(value)
-            self._closed.wait(max(self._period, took / SHARE) - took)
+            rest = max(self._period, took / SHARE) - took
+            self._closed.wait(min(rest, AGAIN) if why else rest)

@@ -77,10 +77,11 @@ class Messages:
             raise DeliveryError("nothing was confirmed yet: publish one first")
         return "the last event goes out again, under its own id"
 
-    def poison(self) -> str:
-        """Put an event on the exchange that no recipient can read."""
+    def poison(self, title: str) -> str:
+        """Put an event on the exchange that no recipient can read, with a *title* of its own."""
         message_id, kind = str(uuid.uuid4()), "material.published.v2"
-        body = json.dumps({"specversion": "1.0", "id": message_id, "type": kind}).encode()
+        event = {"specversion": "1.0", "id": message_id, "type": kind, "data": {"title": title}}
+        body = json.dumps(event).encode()
         properties = BasicProperties(message_id=message_id, type=kind, delivery_mode=2)
         with connect(self._config.named("stage")) as connection:
             channel = connection.channel()

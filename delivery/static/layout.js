@@ -62,5 +62,5 @@ export function tall(recipients, retries) {
       edges[`${name}.retry.${n + 1}>${name}.queue`] = line([retry.cx, retry.y], [retry.cx, queue.bottom]);
     });
   });
-  return { width: 390, height: 590, nodes, edges, name: 13, count: 27, small: 20 };
+  return { width: 390, height: 608, nodes, edges, name: 13, count: 27, small: 20 };
 }

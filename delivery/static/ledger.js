@@ -49,7 +49,10 @@ function note(now) {
   return [state, ...extra, "The command delivery ledger looks at every id."].join(" ");
 }
 
+export const NOT_YET = "not looked at yet"; // as the server says it
+
 export function verdict(now) {
+  if ([now.stores, now.broker].some((each) => each.why === NOT_YET)) return ["Looking ...", "unknown"];
   if (!now.outbox) return ["No publisher's store here", "unknown"];
   if (now.recipients.some((each) => !each.sum)) {
     const why = now.broker.seen ? "a recipient's store is not seen" : "the broker is not seen";

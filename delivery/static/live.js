@@ -1,12 +1,13 @@
 // Listen to the server, show each snapshot, and say when there is nobody to listen to.
 import { $, clock, make, say } from "./dom.js";
-import { showLatest, showLedger } from "./ledger.js";
+import { NOT_YET, showLatest, showLedger } from "./ledger.js";
 import { openPath } from "./path.js";
 import { Picture } from "./picture.js";
 import { startStage } from "./stage.js";
 import { showChart, showLines } from "./story.js";
 
 const SILENCE = 3500; // ms; the server says something every second
+const OLD = 3; // s; stores and queues are looked at four times a second
 const AGAIN = 1000; // ms between two attempts to reach it
 const token = document.querySelector('meta[name="stage-token"]').content;
 const picture = new Picture($("picture"));
@@ -50,7 +51,11 @@ function show(now, restarted) {
   resets = now.resets ?? 0;
   stage.show(now);
   say($("seen"), `as of ${clock(now.at)} · ${now.mode === "demo" ? "demo: 1 s stands for 30 s" : "read-only"}`);
-  const blind = [["stores", "The stores"], ["broker", "The broker"]].filter(([name]) => !now[name].seen).map(([name, what]) => `${what} can't be seen: ${now[name].why}`);
+  const blind = [["stores", "The stores"], ["broker", "The broker"]].map(([name, what]) => {
+    if (now[name].why === NOT_YET) return "";
+    if (!now[name].seen) return `${what} can't be seen: ${now[name].why}.`;
+    return now[name].age > OLD ? `${what}: what you see is ${Math.round(now[name].age)} s old.` : "";
+  }).filter(Boolean);
   $("blind").hidden = blind.length === 0;
   say($("blind"), blind.join(" "));
 }

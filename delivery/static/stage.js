@@ -26,7 +26,7 @@ export function startStage(token) {
     return made;
   };
   const title = () => ({ title: $("title").value });
-  $("messages").append(...MESSAGES.map(([action, text, key]) => button(action, text, key, action === "failing" ? title : undefined)));
+  $("messages").append(...MESSAGES.map(([action, text, key]) => button(action, text, key, ["failing", "poison"].includes(action) ? title : undefined)));
   $("whole").append(button("restart-broker", "Restart the broker"), button("ledger", "Count every id"), button("reset", "Reset everything", "R"));
   $("publish").addEventListener("submit", (event) => {
     event.preventDefault();

@@ -87,15 +87,15 @@ def test_what_others_wrote_is_text_and_never_markup(stage: Live) -> None:
     stage.act("plan catalog")
     stage.page.locator("#dead summary").click()
     expect(stage.page.locator("#dead pre")).to_contain_text("<img src=x onerror=alert(1)>")
+    stage.act("poison")
+    expect(stage.node("audit.dead")).to_have_text("1")
+    stage.act("plan audit")
+    stage.page.locator("#dead summary").last.click()
+    expect(stage.page.locator("#dead pre").last).to_contain_text("<img src=x onerror=alert(1)>")
     row.locator("button").click()
     expect(stage.page.locator("#path-body")).to_contain_text("confirmed")
     assert stage.page.locator("#main img, #main script, dialog img").count() == 0
     assert stage.complaints == []
-    stage.page.keyboard.press("Escape")
-    stage.act("heal")
-    stage.page.locator('[data-action^="drop"]').click()
-    stage.await_number("catalog", "dropped", 1)
-    expect(stage.verdict).to_have_text("Everything adds up")
 
 
 def test_a_paused_one_holds_a_cut_one_comes_back_a_killed_api_is_said(stage: Live) -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import threading
 import time
 from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from delivery.live_counts import LATEST, Counts, Outgoing, Receipts, count
 from delivery.live_snapshot import snapshot
 from delivery.live_story import KEPT, Story
 from delivery.live_sums import add_up
-from delivery.live_watch import SHARE, Seen, Watcher
+from delivery.live_watch import NOT_YET, SHARE, Seen, Watcher
 from delivery.materials import accept
 from delivery.observe import Waiting
 from delivery.routes import RECIPIENTS, Route
@@ -180,10 +181,11 @@ def test_a_lookout_looks_only_while_somebody_watches(tmp_path: Path) -> None:
 
     lookout = Lookout(Stores(tmp_path), find)
     publish(Stores(tmp_path), "m-1")
-    assert lookout.snapshot()["stores"]["why"] == "not looked at yet"
+    assert lookout.snapshot()["stores"]["why"] == NOT_YET
     with lookout.watched():
         wait_for(lambda: lookout.snapshot()["outbox"], "the outbox is seen")
         wait_for(lambda: lookout.snapshot()["broker"]["why"] == "no broker is running here", "why")
+    wait_for(lambda: lookout.snapshot()["stores"]["age"] > 1.5, "nobody looks any more", 5)
     lookout.close()
 
 
@@ -223,6 +225,29 @@ def test_looking_takes_its_share_of_the_time_and_no_more() -> None:
     wait_for(lambda: len(begun) >= 2, "a second look")
     watcher.close()
     assert begun[1] - begun[0] >= 0.05 / SHARE * 0.95
+
+
+def test_after_a_look_that_failed_the_next_one_comes_soon() -> None:
+    """A connect that took 0.3 s to fail is tried again after 1 s, not after 3."""
+    begun: list[float] = []
+    pause = threading.Event()
+
+    def look() -> float:
+        begun.append(time.monotonic())
+        pause.wait(0.3)
+        raise OSError("refused")
+
+    watcher = Watcher("test", look, period=0.01)
+    watcher.want(True)
+    wait_for(lambda: len(begun) >= 2, "a second look")
+    watcher.close()
+    assert begun[1] - begun[0] < 0.3 / SHARE * 0.8
+
+
+def test_the_page_knows_the_words_for_not_yet() -> None:
+    """It says that it is looking, and not that there is nothing."""
+    script = (files("delivery") / "static" / "ledger.js").read_text("utf-8")
+    assert f'export const NOT_YET = "{NOT_YET}"' in script
 
 
 # -- the story

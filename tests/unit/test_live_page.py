@@ -8,6 +8,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -208,7 +209,8 @@ def ask(acted: list[Order]) -> Ask:
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as own:
                 return await own.request(method, path, **request)
 
-        return asyncio.run(asked())
+        with ThreadPoolExecutor() as pool:  # a browser test before may have left a loop in ours
+            return pool.submit(asyncio.run, asked()).result()
 
     return ask
 
