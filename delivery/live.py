@@ -23,12 +23,12 @@ from delivery.observe import Waiting, waiting
 from delivery.routes import RECIPIENTS, routes_of
 from delivery.stores import PUBLISHER, Stores
 
-__all__ = ["Lookout"]
+__all__ = ["Onlooker"]
 
 PERIOD = 0.25  # seconds between two looks
 
 
-class Lookout:
+class Onlooker:
     """What the live page shows. *find* names the broker, or raises DeliveryError.
 
     It asks for counts only: the dead are never opened, however many there are.

@@ -16,7 +16,7 @@ from delivery.books import accounts
 from delivery.config import Config
 from delivery.connection import connect
 from delivery.demo import demo_broker, signals_restored
-from delivery.live import Lookout
+from delivery.live import Onlooker
 from delivery.live_page import install_page
 from delivery.serving import listen, run_server, url_of
 from delivery.stage_door import Action, create_stage
@@ -52,7 +52,7 @@ def play_live(
 
 def _page(config: Config, hand: Stagehand, api_url: str, leaving: Stop) -> Any:
     token = secrets.token_urlsafe(32)
-    lookout = Lookout(config.stores, lambda: config)
+    lookout = Onlooker(config.stores, lambda: config)
     messages = Messages(config, api_url)
 
     def more() -> dict[str, object]:

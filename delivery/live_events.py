@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from delivery.live import Lookout
+from delivery.live import Onlooker
 
 __all__ = ["events"]
 
@@ -19,7 +19,7 @@ AGEING = ("at", "stores", "broker", "management")  # what changes though nothing
 
 
 async def events(
-    lookout: Lookout,
+    lookout: Onlooker,
     last_id: str,
     *,
     more: Callable[[], Mapping[str, Any]],

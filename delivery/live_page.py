@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import FastAPI, Header, HTTPException, Response
 from fastapi.responses import StreamingResponse
 
-from delivery.live import Lookout
+from delivery.live import Onlooker
 from delivery.live_events import events
 
 __all__ = ["TOKEN_HEADER", "install_page"]
@@ -39,7 +39,7 @@ TOKEN_MARK = b"{{stage-token}}"
 
 def install_page(
     app: FastAPI,
-    lookout: Lookout,
+    lookout: Onlooker,
     *,
     stopping: Callable[[], bool],
     more: Callable[[], Mapping[str, Any]],

@@ -14,7 +14,7 @@ from delivery.api import create_app
 from delivery.config import Config
 from delivery.doorkeeper import check_loopback
 from delivery.errors import DeliveryError
-from delivery.live import Lookout
+from delivery.live import Onlooker
 from delivery.live_page import install_page
 from delivery.logs import log_to_stderr
 from delivery.malformed import ProblemProtocol
@@ -48,7 +48,7 @@ def serve(
     app = create_app(
         lambda: stores.open(PUBLISHER), trace_with(stores.inboxes()), begin=begin_request()
     )
-    leaving, lookout = Stop(), Lookout(stores, find)
+    leaving, lookout = Stop(), Onlooker(stores, find)
     install_page(app, lookout, stopping=lambda: bool(leaving), more=lambda: {"mode": "read-only"})
     listener = listen(host, port)
     log.info("api.ready", extra={"url": url_of(listener)})

@@ -328,7 +328,7 @@ def test_whatever_is_asked_the_answer_is_one_that_openapi_describes(server: Serv
 
 def follow(server: Server, event_id: str) -> None:
     path = "/publications/{word}"
-    line = f"GET {path.format(event_id=event_id)} HTTP/1.1\r\nHost: localhost\r\n"
+    line = f"GET {path.format(word=event_id)} HTTP/1.1\r\nHost: localhost\r\n"
     answer = server.send(f"{line}Connection: close\r\n\r\n".encode())
     assert answer.status == 200, answer
     judge(server, answer, path, "GET")

@@ -17,7 +17,7 @@ from delivery.contract import PublishMaterial
 from delivery.errors import DeliveryError
 from delivery.handling import Effect
 from delivery.inbox import once
-from delivery.live import Lookout
+from delivery.live import Onlooker
 from delivery.live_counts import LATEST, Counts, Outgoing, Receipts, count
 from delivery.live_snapshot import snapshot
 from delivery.live_story import KEPT, Story
@@ -179,7 +179,7 @@ def test_a_lookout_looks_only_while_somebody_watches(tmp_path: Path) -> None:
     def find():
         raise DeliveryError("no broker is running here")
 
-    lookout = Lookout(Stores(tmp_path), find)
+    lookout = Onlooker(Stores(tmp_path), find)
     publish(Stores(tmp_path), "m-1")
     assert lookout.snapshot()["stores"]["why"] == NOT_YET
     with lookout.watched():
