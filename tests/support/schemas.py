@@ -40,8 +40,9 @@ def _text(schema: dict[str, Any], keys: set[str], _: object) -> st.SearchStrateg
 
 
 def _number(schema: dict[str, Any], keys: set[str], _: object) -> st.SearchStrategy[Any]:
-    assert keys <= {"minimum", "maximum"}, keys
-    return st.integers(int(schema["minimum"]), int(schema["maximum"]))
+    assert keys <= {"minimum", "maximum", "exclusiveMaximum"}, keys
+    most = schema["maximum"] if "maximum" in schema else schema["exclusiveMaximum"] - 1
+    return st.integers(int(schema["minimum"]), int(most))
 
 
 def _object(

@@ -323,7 +323,8 @@ def test_whatever_is_asked_the_answer_is_one_that_openapi_describes(server: Serv
             print(f"{times:5} {method:8} {path} {status}")
     assert set(server.rows()) == set(server.fresh)
     statuses = {status for _, _, status in server.seen}
-    assert statuses >= {200, 202, 400, 403, 404, 405, 409, 413, 422}, statuses
+    # 413 is drawn too rarely to count on: test_api asks for it.
+    assert statuses >= {200, 202, 400, 403, 404, 405, 409, 422}, statuses
 
 
 def follow(server: Server, event_id: str) -> None:
