@@ -137,17 +137,15 @@ class _SqliteBatch:
 
     def record(self, answers: Sequence[Answer]) -> None:
         now = self._clock()
+        facts: list[tuple[object, ...]] = []
+        for row, answer in zip(self._rows, answers, strict=False):
+            confirmed = answer.outcome is Outcome.CONFIRMED
+            at = now if confirmed else None
+            again = now + BACKOFF.pause(row[-1] + 1)
+            facts.append((answer.outcome.value, answer.detail, at, again, row[0]))
         with transaction(self._store) as tx:
-            for row, answer in zip(self._rows, answers, strict=False):
-                confirmed = answer.outcome is Outcome.CONFIRMED
-                tx.execute(
-                    "UPDATE outbox SET attempts = attempts + 1, outcome = ?, detail = ?,"
-                    " confirmed_at = ?, next_attempt_at = ? WHERE position = ?",
-                    (
-                        answer.outcome.value,
-                        answer.detail,
-                        now if confirmed else None,
-                        now + BACKOFF.pause(row[-1] + 1),
-                        row[0],
-                    ),
-                )
+            tx.executemany(
+                "UPDATE outbox SET attempts = attempts + 1, outcome = ?, detail = ?,"
+                " confirmed_at = ?, next_attempt_at = ? WHERE position = ?",
+                facts,
+            )
