@@ -215,7 +215,8 @@ def test_messages_in_flight_share_their_writes(
         hand_over(connection, data)
 
     monkeypatch.setattr(SelectConnection, "_adapter_emit_data", noting)
-    world.publish(*(event() for _ in range(400)))
+    with ConfirmedChannel(world.settings) as channel:
+        channel.send_all([message(event(), world.namespace) for _ in range(400)])
 
     opening_and_closing = 20
     assert len(pieces) < opening_and_closing + 10
