@@ -15,10 +15,10 @@ from delivery import __version__
 from delivery.contract import PublishMaterial
 from delivery.doorkeeper import Doorkeeper
 from delivery.feed import PAGE_LIMIT, Page, read_page
-from delivery.materials import accept
+from delivery.materials import Accepted, accept
 from delivery.metrics import OutboxCollector
 from delivery.problems import install_problems
-from delivery.store import StoreUnavailable, file_of, transaction
+from delivery.store import BUSY_TIMEOUT, StoreUnavailable, file_of, transaction
 from delivery.tracing import Trace, outbox_summary
 
 __all__ = ["create_app"]
@@ -54,6 +54,19 @@ def create_app(
             raise StoreUnavailable("the store's file was removed or replaced: restart the API")
         return found
 
+    writing = threading.Lock()
+
+    def accept_in_turn(
+        material_id: str, command: PublishMaterial, key: str
+    ) -> tuple[Accepted, bool]:
+        # SQLite's own writers do not queue: each looks again after up to 0.1 s, and some wait long.
+        if not writing.acquire(timeout=BUSY_TIMEOUT):
+            raise StoreUnavailable("the store can't be used: it has been locked for too long")
+        try:
+            return accept(store(), material_id, command, key=key)
+        finally:
+            writing.release()
+
     registry = CollectorRegistry()
     registry.register(OutboxCollector(store))
 
@@ -62,7 +75,7 @@ def create_app(
         material_id: MaterialPath, command: PublishMaterial, key: Key, response: Response
     ) -> dict[str, Any]:
         """Publish the material's next revision."""
-        answer, repeated = accept(store(), material_id, command, key=key)
+        answer, repeated = accept_in_turn(material_id, command, key)
         link = f"/publications/{answer.event_id}"
         response.headers["Location"] = link
         if repeated:
