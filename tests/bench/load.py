@@ -18,6 +18,7 @@ from delivery import outbox
 from delivery.codec import encode
 from delivery.connection import BrokerSettings, connect
 from delivery.contract import Event, MaterialPublished, material_published
+from delivery.identity import new_event_id
 from delivery.publisher import properties_of
 from delivery.routes import Route, topology_of
 from delivery.store import transaction
@@ -98,7 +99,7 @@ def events(count: int, *, first_revision: int = 1) -> list[Event]:
 
 def new_id() -> str:
     """Return an event id as the publisher makes them."""
-    return str(uuid.uuid4())
+    return new_event_id(time.time())
 
 
 def fill_outbox(store: sqlite3.Connection, made: Sequence[Event]) -> None:
