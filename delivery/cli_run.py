@@ -16,6 +16,9 @@ MetricsPort = Annotated[
     typer.Option(min=0, max=65535, help="Serve /metrics, /healthz, /readyz here; 0: a free one."),
 ]
 MetricsHost = Annotated[str, typer.Option(help="The address to serve them on.")]
+KeepDays = Annotated[
+    float, typer.Option(min=1.0, help="Days after which what is settled is removed.")
+]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option()]
 
 
@@ -42,6 +45,7 @@ def relay(
     batch: Annotated[int, typer.Option(min=1, help="Most messages in flight at once.")] = 500,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    keep_days: KeepDays = 30.0,
     log_level: LogLevel = "info",
 ) -> None:
     """Send what the API accepted to the broker, until it is stopped (Ctrl-C, SIGTERM).
@@ -59,7 +63,14 @@ def relay(
     config = terminal.config(start_broker=True)
     meter, data = RelayMeter(), config.stores.data
     with watched("relay", data, meter, host=metrics_host, port=metrics_port) as health:
-        run_relay(config, stop_on_signals(), batch=batch, wrap=meter.outbox, beat=health.beat)
+        run_relay(
+            config,
+            stop_on_signals(),
+            batch=batch,
+            keep_days=keep_days,
+            wrap=meter.outbox,
+            beat=health.beat,
+        )
 
 
 def receive(
@@ -69,6 +80,7 @@ def receive(
     prefetch: Annotated[int, typer.Option(min=1, max=65535, help="Most unsettled messages.")] = 50,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    keep_days: KeepDays = 30.0,
     log_level: LogLevel = "info",
 ) -> None:
     """Apply what arrives for a recipient, until it is stopped (Ctrl-C, SIGTERM).
@@ -94,6 +106,7 @@ def receive(
             stop_on_signals(),
             batch=batch,
             prefetch=prefetch,
+            keep_days=keep_days,
             wrap=meter.handler,
             tell=meter.failed,
             beat=health.beat,

@@ -15,16 +15,17 @@ from delivery.publisher import Message, envelope
 from delivery.recovery import Backoff
 from delivery.store import Schema, reading, transaction
 
-__all__ = ["SCHEMA", "Batch", "Outbox", "SqliteOutbox", "add"]
+__all__ = ["SCHEMA", "Batch", "Outbox", "SqliteOutbox", "add", "removed"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 BACKOFF = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+_Row = tuple[int, str, str, bytes, str, float, int]
 
 # Times are Unix seconds. A row's state follows from facts: there is no IN_PROGRESS that a crash
 # could leave behind.
 SCHEMA = Schema(
     "outbox",
-    2,
+    3,
     """
 CREATE TABLE outbox (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -42,7 +43,12 @@ CREATE TABLE outbox (
 ) STRICT;
 CREATE INDEX outbox_due ON outbox (next_attempt_at, position) WHERE confirmed_at IS NULL;
 CREATE INDEX outbox_request ON outbox (correlation_id);
-CREATE INDEX outbox_subject ON outbox (subject)
+CREATE INDEX outbox_subject ON outbox (subject);
+CREATE TABLE outbox_removed (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    rows INTEGER NOT NULL,
+    before REAL NOT NULL
+) STRICT
 """,
     steps=(
         # From 1: find events by the request or by the material, too.
@@ -52,6 +58,14 @@ UPDATE outbox SET subject = coalesce(json_extract(CAST(body AS TEXT), '$.subject
     WHERE json_valid(CAST(body AS TEXT));
 CREATE INDEX outbox_request ON outbox (correlation_id);
 CREATE INDEX outbox_subject ON outbox (subject)
+""",
+        # From 2: what is left of rows that were removed.
+        """
+CREATE TABLE outbox_removed (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    rows INTEGER NOT NULL,
+    before REAL NOT NULL
+) STRICT
 """,
     ),
 )
@@ -88,6 +102,15 @@ def add(tx: sqlite3.Connection, event: Event, *, correlation_id: str, accepted_a
     )
 
 
+def removed(store: sqlite3.Connection) -> tuple[int, float]:
+    """Return how many rows were removed, and the time before which a missing one is no sign.
+
+    The time is in Unix seconds; (0, 0.0) if none was.
+    """
+    row = store.execute("SELECT rows, before FROM outbox_removed").fetchone()
+    return (int(row[0]), float(row[1])) if row else (0, 0.0)
+
+
 class SqliteOutbox:
     """An outbox with one relay, for *exchange*: no lock is held while the broker is asked."""
 
@@ -103,15 +126,19 @@ class SqliteOutbox:
         """Read the due messages: never tried first, then by the time of their next attempt."""
         now = self._clock()
         with reading():
-            rows = self._store.execute(
-                # A next attempt that is further away than any pause comes from a clock set back.
-                "SELECT position, event_id, event_type, body, correlation_id, accepted_at, attempts"
-                " FROM outbox WHERE confirmed_at IS NULL"
-                " AND (next_attempt_at <= ? OR next_attempt_at > ?)"
-                " ORDER BY next_attempt_at, position LIMIT ?",
-                (now, now + LONGEST_PAUSE, limit),
-            ).fetchall()
+            rows = self._pending("<=", now, limit)
+            # A next attempt that is further away than any pause comes from a clock set back.
+            rows += self._pending(">", now + LONGEST_PAUSE, limit - len(rows))
         yield _SqliteBatch(self._store, self._exchange, rows, self._clock)
+
+    def _pending(self, compares: str, moment: float, limit: int) -> list[_Row]:
+        # One comparison each: with OR between them, every row that waits would be looked at.
+        return self._store.execute(
+            "SELECT position, event_id, event_type, body, correlation_id, accepted_at, attempts"  # noqa: S608 - ours
+            f" FROM outbox WHERE confirmed_at IS NULL AND next_attempt_at {compares} ?"
+            " ORDER BY next_attempt_at, position LIMIT ?",
+            (moment, limit),
+        ).fetchall()
 
 
 class _SqliteBatch:
@@ -119,7 +146,7 @@ class _SqliteBatch:
         self,
         store: sqlite3.Connection,
         exchange: str,
-        rows: Sequence[tuple[int, str, str, bytes, str, float, int]],
+        rows: Sequence[_Row],
         clock: Callable[[], float],
     ) -> None:
         self._store = store

@@ -27,8 +27,19 @@ WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 CALLBACKS = ("FailurePolicy", "Guard")  # a parameter of this type stands for all that return one
 SET_UP = {"open_store"}
 # No participants: they play what participants do, keep a learner's progress, or try out a broker
-# with a queue of their own.
-STAGE = {"arena", "chaos", "heal", "course", "demo", "lesson", "props", "ready", "scenes"}
+# with a queue of their own, or sort ids in a temporary file.
+STAGE = {
+    "arena",
+    "chaos",
+    "heal",
+    "course",
+    "demo",
+    "lesson",
+    "ordered",
+    "props",
+    "ready",
+    "scenes",
+}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
