@@ -28,7 +28,7 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@touch $@
 
-.PHONY: help setup demo chaos test lesson proof mutants check format lock clean
+.PHONY: help setup demo chaos test bench lesson proof mutants check format lock clean
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /make \1\t/' | expand -t 14
 
@@ -42,6 +42,12 @@ test: $(READY) ## the suite: unit, broker, crash, bench, browser (needs Chromium
 
 chaos: $(READY) ## every kind of fault against the whole exchange, judged (about 90 s); ARGS='--seed 7'
 	@$(BIN)/delivery chaos $(ARGS)
+
+# FastStream is measured beside us only: it is not among the locked packages.
+bench: $(READY) ## throughput, latency, backlog beside ceilings and peers (ARGS=--quick: 3 min)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock \
+		'faststream[rabbit]==0.7.8'
+	@$(BIN)/python tests/bench/run.py $(ARGS)
 
 lesson: $(READY) ## one lesson: make lesson N=07 ARGS=--step
 	@$(BIN)/delivery lesson $(N) $(ARGS)

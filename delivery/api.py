@@ -18,10 +18,10 @@ from delivery import __version__
 from delivery.contract import PublishMaterial
 from delivery.doorkeeper import Doorkeeper
 from delivery.feed import PAGE_LIMIT, Page, read_page
-from delivery.materials import accept
+from delivery.materials import Accepted, accept
 from delivery.metrics import OutboxCollector
 from delivery.problems import described, install_problems
-from delivery.store import StoreUnavailable, file_of, transaction
+from delivery.store import BUSY_TIMEOUT, StoreUnavailable, file_of, transaction
 from delivery.traceparent import continued
 from delivery.tracing import Trace, outbox_summary
 
@@ -75,6 +75,19 @@ def create_app(
             raise StoreUnavailable("the store's file was removed or replaced: restart the API")
         return found
 
+    writing = threading.Lock()
+
+    def accept_in_turn(
+        material_id: str, command: PublishMaterial, key: str, traceparent: str
+    ) -> tuple[Accepted, bool]:
+        # SQLite's own writers do not queue: each looks again after up to 0.1 s, and some wait long.
+        if not writing.acquire(timeout=BUSY_TIMEOUT):
+            raise StoreUnavailable("the store can't be used: it has been locked for too long")
+        try:
+            return accept(store(), material_id, command, key=key, traceparent=traceparent)
+        finally:
+            writing.release()
+
     registry = CollectorRegistry()
     registry.register(OutboxCollector(store))
 
@@ -88,7 +101,7 @@ def create_app(
     ) -> dict[str, Any]:
         """Publish the material's next revision."""
         with begin(traceparent) as current:
-            answer, repeated = accept(store(), material_id, command, key=key, traceparent=current)
+            answer, repeated = accept_in_turn(material_id, command, key, current)
             fields = {"event_id": answer.event_id, "repeated": repeated, "traceparent": current}
             log.info("publication.accepted", extra=fields)
         link = f"/publications/{answer.event_id}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import closing
 
 from pika.adapters.blocking_connection import BlockingConnection
 
@@ -15,30 +16,31 @@ from delivery.handling import Effect
 from delivery.inbox import pruned_before
 from delivery.ledger import Account, Books, account
 from delivery.observe import Waiting, depth, waiting
-from delivery.routes import routes_of
+from delivery.ordered import Scratch
+from delivery.outbox import removed
+from delivery.routes import Route, routes_of
 from delivery.stores import PUBLISHER
-from delivery.triage import DeadMessage, browse
+from delivery.triage import held
 
 __all__ = ["accounts", "settled_accounts"]
 
 
 def accounts(config: Config, connection: BlockingConnection) -> list[Account]:
-    """Return each recipient's account as it is now.
+    """Return each recipient's account as it is now, in memory that does not grow with it.
 
     Read in the direction in which events move, receipts last: an event on the way is then found
     twice rather than never, and counted once.
     """
-    publisher = config.stores.open(PUBLISHER)
-    accepted = dict(publisher.execute("SELECT event_id, accepted_at FROM outbox").fetchall())
-    pending = _ids(publisher, "SELECT event_id FROM outbox WHERE confirmed_at IS NULL")
-    publisher.close()
-    places = waiting(
-        connection,
-        routes_of(config.namespace),
-        retries=len(config.retries_ms),
-        management=config.management,
-    )
-    return [account(_books(config, connection, place, accepted, pending)) for place in places]
+    with closing(config.stores.open(PUBLISHER)) as publisher:
+        publisher.execute("BEGIN")
+        _, since = removed(publisher)  # the first look fixes what the later ones see
+        places = waiting(
+            connection,
+            routes_of(config.namespace),
+            retries=len(config.retries_ms),
+            management=config.management,
+        )
+        return [_account(config, connection, place, publisher, since) for place in places]
 
 
 def settled_accounts(config: Config, *, seconds: float) -> list[Account]:
@@ -60,41 +62,73 @@ def _at_rest(found: Account) -> bool:
     return found.balanced and on_the_way == 0
 
 
-def _books(
+def _account(
     config: Config,
     connection: BlockingConnection,
     place: Waiting,
-    accepted: Mapping[str, float],
-    pending: set[str],
-) -> Books:
-    route = config.route(place.recipient)
-    dead: list[DeadMessage] = []
-    if depth(connection, dead_queue(route)) is not None:
-        # Not by its count: while somebody looks at the dead messages, none of them is ready.
-        dead = browse(connection, route)
-    store = config.stores.open(place.recipient)
-    receipts = {
-        message_id: Effect(effect)
-        for message_id, effect in store.execute(
-            "SELECT message_id, effect FROM receipt WHERE recipient = ?", (place.recipient,)
+    publisher: sqlite3.Connection,
+    since: float,
+) -> Account:
+    recipient = place.recipient
+    with (
+        closing(Scratch()) as kept,  # there may be a million
+        closing(config.stores.open(recipient)) as store,
+    ):
+        others = _keep_dead(kept, connection, config.route(recipient))
+        store.execute("BEGIN")
+        pruned = pruned_before(store, recipient)
+        # Every stream in the order of the ids, which each table has an index for.
+        books = Books(
+            recipient=recipient,
+            accepted=_ids(publisher, "SELECT event_id FROM outbox ORDER BY event_id"),
+            forgettable=_ids(
+                publisher,
+                "SELECT event_id FROM outbox WHERE accepted_at < ? ORDER BY event_id",
+                pruned,
+            ),
+            pending=_ids(
+                publisher,
+                "SELECT event_id FROM outbox WHERE confirmed_at IS NULL ORDER BY event_id",
+            ),
+            receipts=(
+                (message_id, Effect(effect))
+                for message_id, effect in store.execute(
+                    "SELECT message_id, effect FROM receipt WHERE recipient = ?"
+                    " ORDER BY message_id",
+                    (recipient,),
+                )
+            ),
+            removed=_ids(
+                store,
+                "SELECT message_id FROM receipt WHERE recipient = ? AND event_at < ?"
+                " ORDER BY message_id",
+                recipient,
+                since,
+            ),
+            dead=kept.in_order(),
+            dead_bytes=others,
+            ready=place.ready or 0,
+            retry=sum(count or 0 for count in place.retry),
+            unacked=place.unacked,
         )
-    }
-    pruned = pruned_before(store, place.recipient)
-    store.close()
-    return Books(
-        recipient=place.recipient,
-        accepted=accepted.keys(),
-        forgettable={event for event, at in accepted.items() if at < pruned},
-        pending=pending,
-        receipts=receipts,
-        dead={message.key for message in dead if message.is_event},
-        dead_bytes=sum(not message.is_event for message in dead),
-        ready=place.ready or 0,
-        retry=sum(count or 0 for count in place.retry),
-        unacked=place.unacked,
-    )
+        return account(books)
 
 
-def _ids(store: sqlite3.Connection, query: str) -> set[str]:
-    rows: Iterable[tuple[str]] = store.execute(query)
-    return {event_id for (event_id,) in rows}
+def _keep_dead(kept: Scratch, connection: BlockingConnection, route: Route) -> int:
+    """Write the keys of *route*'s dead events to *kept*; return how many dead are no event."""
+    others = 0
+    # Not by its count: while somebody looks at the dead messages, none of them is ready.
+    if depth(connection, dead_queue(route)) is None:
+        return others
+    with held(connection, route) as (_, messages):
+        for message in messages:
+            if message.is_event:
+                kept.add(message.key)
+            else:
+                others += 1
+    return others
+
+
+def _ids(store: sqlite3.Connection, query: str, *given: object) -> Iterator[str]:
+    rows: Iterable[tuple[str]] = store.execute(query, given)
+    return (event_id for (event_id,) in rows)

@@ -96,6 +96,8 @@ def main() -> None:
     """Run the command line; an error is one sentence on standard error, and exit code 1."""
     try:
         app()
+    except SystemExit:
+        raise  # the usual end: not a reason to import pika, as the last clause does
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
         sys.exit(1)

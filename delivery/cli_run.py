@@ -16,6 +16,9 @@ MetricsPort = Annotated[
     typer.Option(min=0, max=65535, help="Serve /metrics, /healthz, /readyz here; 0: a free one."),
 ]
 MetricsHost = Annotated[str, typer.Option(help="The address to serve them on.")]
+KeepDays = Annotated[
+    float, typer.Option(min=1.0, help="Days after which what is settled is removed.")
+]
 LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option()]
 LogJson = Annotated[bool, typer.Option("--log-json", help="One JSON object a line.")]
 
@@ -46,6 +49,7 @@ def relay(
     batch: Annotated[int, typer.Option(min=1, help="Most messages in flight at once.")] = 500,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    keep_days: KeepDays = 30.0,
     log_level: LogLevel = "info",
     log_json: LogJson = False,
 ) -> None:
@@ -71,18 +75,20 @@ def relay(
             config,
             stop_on_signals(),
             batch=batch,
+            keep_days=keep_days,
             wrap=lambda outbox: meter.outbox(spanned_outbox(outbox)),
             beat=health.beat,
         )
 
 
-def receive(
+def receive(  # noqa: PLR0917 - typer calls it
     context: typer.Context,
     recipient: Annotated[str, typer.Argument(help="catalog or audit")],
     batch: Annotated[int, typer.Option(min=1, help="Most messages in one transaction.")] = 1,
     prefetch: Annotated[int, typer.Option(min=1, max=65535, help="Most unsettled messages.")] = 50,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
+    keep_days: KeepDays = 30.0,
     log_level: LogLevel = "info",
     log_json: LogJson = False,
 ) -> None:
@@ -113,6 +119,7 @@ def receive(
             stop_on_signals(),
             batch=batch,
             prefetch=prefetch,
+            keep_days=keep_days,
             wrap=lambda handle: meter.handler(spanned_handler(handle, queue)),
             tell=meter.failed,
             beat=health.beat,

@@ -50,9 +50,7 @@ def _parse(body: bytes) -> dict[str, Any]:
     if not body:
         raise ContractError("empty", "the body has no bytes")
     try:
-        fields = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_no_constant
-        )
+        fields = _READER.decode(body.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise ContractError("not_utf8", f"byte {error.start} is not UTF-8") from None
     except (ValueError, RecursionError) as error:
@@ -72,6 +70,10 @@ def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise ContractError("not_json", f"{name} is not JSON")
+
+
+# Made once: json.loads would make one for every message.
+_READER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant)
 
 
 def _check_type(fields: dict[str, Any]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import logging
 import sqlite3
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
@@ -98,8 +99,19 @@ def _settle(channel: BlockingChannel, job: Future[Results], on_failure: FailureP
         for result in results:
             _settle_one(channel, result, on_failure)
     reach("consumer.settled")
+    _tell(results)
+
+
+def _tell(results: Results) -> None:
+    """Log a lone delivery and each failure by itself; of a batch, how often each effect came."""
+    alone = len(results) == 1
+    every = alone or log.isEnabledFor(logging.DEBUG)
     for result in results:
-        log.info("delivery.settled", extra=_fields(result))
+        if every or isinstance(result, Failed):
+            log.info("delivery.settled", extra=_fields(result))
+    if not alone:
+        counts = Counter(each.effect.value for each in results if isinstance(each, Handled))
+        log.info("batch.settled", extra={"queue": results[0].delivery.queue, **counts})
 
 
 def _settle_one(

@@ -46,10 +46,11 @@ def _instant(value: object) -> datetime:
     if not isinstance(value, datetime) or value.tzinfo is None:
         raise ValueError("expected an RFC 3339 timestamp such as 2026-01-31T12:00:00Z")
     try:
-        moment = value.astimezone(UTC)
+        moment = value if value.tzinfo is UTC else value.astimezone(UTC)
     except OverflowError:
         raise ValueError("the timestamp is out of range") from None
-    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    below = moment.microsecond % 1000
+    return moment.replace(microsecond=moment.microsecond - below) if below else moment
 
 
 def _rfc3339(moment: datetime) -> str:

@@ -74,7 +74,9 @@ class Doorkeeper:
 
     def _refusal(self, scope: Scope, size: int) -> tuple[int, str] | None:
         headers = Headers(scope=scope)
-        here = headers.get("host", "")
+        if (hosts := len(headers.getlist("host"))) != 1:
+            return 400, f"a request has exactly one Host (RFC 9112, 3.2), not {hosts}"
+        here = headers["host"]
         if not is_loopback(_host_of(f"//{here}")):
             return 403, f"the Host {here!r} is not this machine's loopback address"
         origin = headers.get("origin")

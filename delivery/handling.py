@@ -72,9 +72,10 @@ class Failed:
 def event_of(delivery: Delivery) -> Event:
     """Return the event in *delivery*, or raise ContractError."""
     event = decode(delivery.body)
-    if not delivery.message_id:
+    message_id = delivery.message_id
+    if not message_id:
         raise ContractError("no_message_id", "the message has no message_id to tell copies by")
-    if delivery.message_id != event.id:
+    if message_id != event.id:
         raise ContractError("wrong_value", "message_id differs from the event's id")
     return event
 

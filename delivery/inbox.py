@@ -18,7 +18,7 @@ __all__ = ["SCHEMA", "Receipt", "once", "prune", "pruned_before", "receipt_of"]
 # had been acked half a second before.
 SCHEMA = Schema(
     "inbox",
-    1,
+    2,
     """
 CREATE TABLE receipt (
     recipient TEXT NOT NULL,
@@ -26,6 +26,7 @@ CREATE TABLE receipt (
     effect TEXT NOT NULL,
     received_at REAL NOT NULL,
     duplicates INTEGER NOT NULL DEFAULT 0,
+    event_at REAL NOT NULL DEFAULT 0,
     PRIMARY KEY (recipient, message_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX receipt_age ON receipt (recipient, received_at);
@@ -34,6 +35,8 @@ CREATE TABLE receipts_pruned (
     before REAL NOT NULL
 ) STRICT, WITHOUT ROWID
 """,
+    # From 1: when the event happened, by its publisher's clock; 0 is not known.
+    steps=("ALTER TABLE receipt ADD COLUMN event_at REAL NOT NULL DEFAULT 0",),
 )
 
 
@@ -56,9 +59,9 @@ def once(route: Route, handle: Handler, *, clock: Callable[[], float] = time.tim
     def apply(event: Event, tx: sqlite3.Connection) -> Effect:
         key = (route.recipient, event.id)
         fresh = tx.execute(
-            "INSERT INTO receipt (recipient, message_id, effect, received_at)"
-            " VALUES (?, ?, 'applied', ?) ON CONFLICT DO NOTHING",
-            (*key, clock()),
+            "INSERT INTO receipt (recipient, message_id, effect, received_at, event_at)"
+            " VALUES (?, ?, 'applied', ?, ?) ON CONFLICT DO NOTHING",
+            (*key, clock(), event.time.timestamp()),
         )
         if fresh.rowcount == 0:
             tx.execute(
@@ -89,16 +92,24 @@ def receipt_of(store: sqlite3.Connection, recipient: str, message_id: str) -> Re
 
 
 def prune(
-    store: sqlite3.Connection, recipient: str, *, before: float, oldest_dead: float | None
+    store: sqlite3.Connection,
+    recipient: str,
+    *,
+    before: float,
+    oldest_dead: float | None,
+    most: int = 1_000_000,
 ) -> int:
     """Forget receipts from before *before* (Unix seconds), and return how many were forgotten.
 
     Never past *oldest_dead*, the time of the oldest dead message: its replay must find its receipt.
+    The oldest *most* of them in one transaction, in which no other writer can do anything.
     """
     limit = before if oldest_dead is None else min(before, oldest_dead)
     with transaction(store) as tx:
         gone = tx.execute(
-            "DELETE FROM receipt WHERE recipient = ? AND received_at < ?", (recipient, limit)
+            "DELETE FROM receipt WHERE recipient = ? AND message_id IN (SELECT message_id"
+            " FROM receipt WHERE recipient = ? AND received_at < ? ORDER BY received_at LIMIT ?)",
+            (recipient, recipient, limit, most),
         )
         tx.execute(
             "INSERT INTO receipts_pruned VALUES (?, ?)"

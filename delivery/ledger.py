@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from delivery.handling import Effect
+from delivery.ordered import Ordered, in_order
 
 __all__ = ["Account", "Books", "account"]
 
 
+SHOWN = 1_000  # ids of what is wrong that are kept, of each kind
+
+Receipts = Mapping[str, Effect] | Iterable[tuple[str, Effect]]
+
+
 @dataclass(frozen=True)
 class Books:
-    """What was read about one recipient; ids are event ids, counts are messages on the broker."""
+    """What was read about one recipient; ids are event ids, counts are messages on the broker.
+
+    There may be millions of ids: an iterator gives them in ascending order, and is read once. A
+    collection may be in any order.
+    """
 
     recipient: str
-    accepted: Collection[str]
-    pending: Collection[str]
-    receipts: Mapping[str, Effect]
-    dead: Collection[str]
+    accepted: Iterable[str]
+    pending: Iterable[str]
+    receipts: Receipts
+    dead: Iterable[str]
     ready: int
     retry: int
     unacked: int | None
     dead_bytes: int = 0  # dead messages that are no event at all
-    forgettable: Collection[str] = ()  # accepted so long ago that their receipts may be pruned
+    forgettable: Iterable[str] = ()  # accepted so long ago that their receipts may be pruned
+    removed: Iterable[str] = ()  # receipts from before the publisher's oldest row
 
 
 @dataclass(frozen=True)
 class Account:
     """Where the accepted events are: the counts from ``applied`` to ``difference`` add up.
 
-    ``forgotten`` are events from before the last pruning that have no receipt (any more).
+    ``forgotten`` are events from before the last pruning that have no receipt (any more). Events
+    whose outbox row was removed (the retention) are in no count.
 
     ``copies`` are messages on the broker beyond the events that wait there: second copies of what
     is settled already. While there are any, a loss could hide behind them; at rest (nothing ready,
@@ -63,17 +75,27 @@ class Account:
 
 def account(books: Books) -> Account:
     """Put each accepted event into the first place that has it: receipt, dead, pending, broker."""
-    accepted = set(books.accepted)
+    receipts, dead = _Settled(books), Ordered(books.dead)
+    pending, forgettable = Ordered(books.pending), Ordered(books.forgettable)
+    total = left = dead_count = pending_count = forgotten = 0
     kinds = dict.fromkeys(Effect, 0)
-    for event_id in accepted & books.receipts.keys():
-        kinds[books.receipts[event_id]] += 1
-    rest = accepted - books.receipts.keys()
-    dead = rest & set(books.dead)
-    pending = (rest - dead) & set(books.pending)
-    forgotten = (rest - dead - pending) & set(books.forgettable)
-    on_broker = rest - dead - pending - forgotten
+    on_broker: list[str] = []
+    for event_id in in_order(books.accepted):
+        total += 1
+        effect, is_dead = receipts.of(event_id), dead.has(event_id)
+        if effect is not None:
+            kinds[effect] += 1
+        elif is_dead:
+            dead_count += 1
+        elif pending.has(event_id):
+            pending_count += 1
+        elif forgettable.has(event_id):
+            forgotten += 1
+        else:
+            left += 1
+            if left <= SHOWN:
+                on_broker.append(event_id)
 
-    left = len(on_broker)
     retry = min(left, books.retry)
     ready = min(left - retry, books.ready)
     unacked = min(left - retry - ready, books.unacked or 0)
@@ -81,25 +103,57 @@ def account(books: Books) -> Account:
     difference = left - retry - ready - unacked
     return Account(
         recipient=books.recipient,
-        accepted=len(accepted),
+        accepted=total,
         applied=kinds[Effect.APPLIED] + kinds[Effect.DUPLICATE],
         stale=kinds[Effect.STALE],
         dropped=kinds[Effect.DROPPED],
-        forgotten=len(forgotten),
-        dead=len(dead),
-        pending=len(pending),
+        forgotten=forgotten,
+        dead=dead_count,
+        pending=pending_count,
         retry=retry,
         unacked=unacked,
         ready=ready,
         copies=max(0, seen - left),
         unacked_seen=books.unacked is not None,
         difference=difference,
-        missing=tuple(sorted(on_broker)) if difference else (),
-        never_accepted=tuple(sorted(_effects(books) - accepted)),
-        foreign_dead=len(set(books.dead) - accepted) + books.dead_bytes,
+        missing=tuple(on_broker) if difference else (),
+        never_accepted=receipts.never_accepted(),
+        foreign_dead=dead.others() + books.dead_bytes,
     )
 
 
-def _effects(books: Books) -> set[str]:
-    """Return the ids whose receipt stands for an effect; giving up a foreign message is none."""
-    return {each for each, effect in books.receipts.items() if effect is not Effect.DROPPED}
+class _Settled:
+    """The receipts, asked for in the same way; those passed over are for what nobody accepted."""
+
+    def __init__(self, books: Books) -> None:
+        given = books.receipts
+        self._receipts = iter(sorted(given.items()) if isinstance(given, Mapping) else given)
+        self._at = next(self._receipts, None)
+        self._removed = Ordered(books.removed)
+        self._foreign: list[str] = []
+
+    def of(self, event_id: str) -> Effect | None:
+        while self._at is not None and self._at[0] < event_id:
+            self._pass()
+        if self._at is None or self._at[0] != event_id:
+            return None
+        effect = self._at[1]
+        self._at = next(self._receipts, None)
+        return effect
+
+    def never_accepted(self) -> tuple[str, ...]:
+        while self._at is not None:
+            self._pass()
+        return tuple(self._foreign)
+
+    def _pass(self) -> None:
+        assert self._at is not None
+        event_id, effect = self._at
+        # Giving up a foreign message is no effect; a removed row's event was accepted once.
+        if (
+            effect is not Effect.DROPPED
+            and not self._removed.has(event_id)
+            and len(self._foreign) < SHOWN
+        ):
+            self._foreign.append(event_id)
+        self._at = next(self._receipts, None)

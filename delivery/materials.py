@@ -6,7 +6,6 @@ import hashlib
 import json
 import sqlite3
 import time
-import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from datetime import UTC, datetime
 from delivery import outbox
 from delivery.contract import MaterialPublished, PublishMaterial, material_published
 from delivery.errors import DeliveryError
+from delivery.identity import new_event_id
 from delivery.points import reach
 from delivery.store import Schema, transaction
 
@@ -93,7 +93,7 @@ def accept(
             author=command.author,
             published_at=datetime.fromtimestamp(now, UTC),
         )
-        event = material_published(str(uuid.uuid4()), data)
+        event = material_published(new_event_id(now), data)
         answer = Accepted(material_id, data.revision, event.id)
         _write_material(tx, data, command.summary)
         tx.execute(

@@ -18,16 +18,17 @@ from delivery.recovery import Backoff
 from delivery.store import Schema, reading, transaction
 from delivery.traceparent import TRACEPARENT
 
-__all__ = ["SCHEMA", "Batch", "Outbox", "SqliteOutbox", "add"]
+__all__ = ["SCHEMA", "Batch", "Outbox", "SqliteOutbox", "add", "removed"]
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 BACKOFF = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+_Row = tuple[int, str, str, bytes, str, float, str | None, int]
 
 # Times are Unix seconds. A row's state follows from facts: there is no IN_PROGRESS that a crash
 # could leave behind.
 SCHEMA = Schema(
     "outbox",
-    3,
+    4,
     """
 CREATE TABLE outbox (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
@@ -46,7 +47,12 @@ CREATE TABLE outbox (
 ) STRICT;
 CREATE INDEX outbox_due ON outbox (next_attempt_at, position) WHERE confirmed_at IS NULL;
 CREATE INDEX outbox_request ON outbox (correlation_id);
-CREATE INDEX outbox_subject ON outbox (subject)
+CREATE INDEX outbox_subject ON outbox (subject);
+CREATE TABLE outbox_removed (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    rows INTEGER NOT NULL,
+    before REAL NOT NULL
+) STRICT
 """,
     steps=(
         # From 1: find events by the request or by the material, too.
@@ -59,6 +65,14 @@ CREATE INDEX outbox_subject ON outbox (subject)
 """,
         # From 2: the trace that the request belongs to.
         "ALTER TABLE outbox ADD COLUMN traceparent TEXT",
+        # From 3: what is left of rows that were removed.
+        """
+CREATE TABLE outbox_removed (
+    one INTEGER PRIMARY KEY CHECK (one = 1),
+    rows INTEGER NOT NULL,
+    before REAL NOT NULL
+) STRICT
+""",
     ),
 )
 
@@ -105,6 +119,15 @@ def add(
     )
 
 
+def removed(store: sqlite3.Connection) -> tuple[int, float]:
+    """Return how many rows were removed, and the time before which a missing one is no sign.
+
+    The time is in Unix seconds; (0, 0.0) if none was.
+    """
+    row = store.execute("SELECT rows, before FROM outbox_removed").fetchone()
+    return (int(row[0]), float(row[1])) if row else (0, 0.0)
+
+
 class SqliteOutbox:
     """An outbox with one relay, for *exchange*: no lock is held while the broker is asked."""
 
@@ -120,15 +143,20 @@ class SqliteOutbox:
         """Read the due messages: never tried first, then by the time of their next attempt."""
         now = self._clock()
         with reading():
-            rows = self._store.execute(
-                # A next attempt that is further away than any pause comes from a clock set back.
-                "SELECT position, event_id, event_type, body, correlation_id, accepted_at,"
-                " traceparent, attempts FROM outbox WHERE confirmed_at IS NULL"
-                " AND (next_attempt_at <= ? OR next_attempt_at > ?)"
-                " ORDER BY next_attempt_at, position LIMIT ?",
-                (now, now + LONGEST_PAUSE, limit),
-            ).fetchall()
+            rows = self._pending("<=", now, limit)
+            # A next attempt that is further away than any pause comes from a clock set back.
+            rows += self._pending(">", now + LONGEST_PAUSE, limit - len(rows))
         yield _SqliteBatch(self._store, self._exchange, rows, self._clock)
+
+    def _pending(self, compares: str, moment: float, limit: int) -> list[_Row]:
+        # One comparison each: with OR between them, every row that waits would be looked at.
+        return self._store.execute(
+            "SELECT position, event_id, event_type, body, correlation_id, accepted_at,"  # noqa: S608
+            " traceparent, attempts FROM outbox"
+            f" WHERE confirmed_at IS NULL AND next_attempt_at {compares} ?"
+            " ORDER BY next_attempt_at, position LIMIT ?",
+            (moment, limit),
+        ).fetchall()
 
 
 class _SqliteBatch:
@@ -136,7 +164,7 @@ class _SqliteBatch:
         self,
         store: sqlite3.Connection,
         exchange: str,
-        rows: Sequence[tuple[int, str, str, bytes, str, float, str | None, int]],
+        rows: Sequence[_Row],
         clock: Callable[[], float],
     ) -> None:
         self._store = store
@@ -154,20 +182,18 @@ class _SqliteBatch:
 
     def record(self, answers: Sequence[Answer]) -> None:
         now = self._clock()
+        facts: list[tuple[object, ...]] = []
+        for row, answer in zip(self._rows, answers, strict=False):
+            confirmed = answer.outcome is Outcome.CONFIRMED
+            at = now if confirmed else None
+            again = now + BACKOFF.pause(row[-1] + 1)
+            facts.append((answer.outcome.value, answer.detail, at, again, row[0]))
         with transaction(self._store) as tx:
-            for row, answer in zip(self._rows, answers, strict=False):
-                confirmed = answer.outcome is Outcome.CONFIRMED
-                tx.execute(
-                    "UPDATE outbox SET attempts = attempts + 1, outcome = ?, detail = ?,"
-                    " confirmed_at = ?, next_attempt_at = ? WHERE position = ?",
-                    (
-                        answer.outcome.value,
-                        answer.detail,
-                        now if confirmed else None,
-                        now + BACKOFF.pause(row[-1] + 1),
-                        row[0],
-                    ),
-                )
+            tx.executemany(
+                "UPDATE outbox SET attempts = attempts + 1, outcome = ?, detail = ?,"
+                " confirmed_at = ?, next_attempt_at = ? WHERE position = ?",
+                facts,
+            )
 
 
 def _properties(

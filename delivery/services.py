@@ -22,6 +22,7 @@ from delivery.outbox import Outbox, SqliteOutbox
 from delivery.pipeline import ConfirmedChannel
 from delivery.recovery import keep_connected
 from delivery.relay import only_relay, relay_once
+from delivery.retention import KEEP_DAYS, caretaker, receipts_round, sent_round
 from delivery.retry import retry_later
 from delivery.revision import latest_only
 from delivery.routes import Route
@@ -36,6 +37,7 @@ __all__ = ["handler_of", "prepare", "run_receiver", "run_relay"]
 log = logging.getLogger(__name__)
 
 NAP = 0.005  # seconds between two looks for a commit of the API: what a fresh row waits at most
+DAY = 86_400.0  # seconds
 RECHECK = 0.5  # seconds between two looks for rows whose pause is over
 
 
@@ -61,17 +63,25 @@ def run_relay(
     stop: Stop,
     *,
     batch: int = 500,
+    keep_days: float = KEEP_DAYS,
     wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
     """Publish what the outbox holds, until *stop*. Raises RelayBusy if another relay has it.
 
-    *wrap* may watch the outbox; *beat* is called as long as the loop turns.
+    What was sent more than *keep_days* ago is removed, a little at a time. *wrap* may watch the
+    outbox; *beat* is called as long as the loop turns.
     """
     store = config.stores.open(PUBLISHER)
+    tend = caretaker(lambda: sent_round(store, keep_days * DAY))
+
+    def turn() -> None:
+        beat()
+        tend()
+
     outbox = wrap(SqliteOutbox(store, config.exchange))
     with only_relay(config.stores.path(PUBLISHER)):
-        keep_connected(lambda: _relay(config, store, outbox, stop, batch, beat), stop=stop)
+        keep_connected(lambda: _relay(config, store, outbox, stop, batch, turn), stop=stop)
     log.info("relay.stopped")
 
 
@@ -81,7 +91,7 @@ def _relay(
     outbox: Outbox,
     stop: Stop,
     batch: int,
-    beat: Callable[[], None],
+    turn: Callable[[], None],
 ) -> None:
     prepare(config, "relay")
     with ConfirmedChannel(config.named("relay")) as channel:
@@ -89,7 +99,7 @@ def _relay(
         limit = 1  # a broker in alarm takes the connection and answers nothing: no batch for it
         file = file_of(store)
         while not stop:
-            beat()
+            turn()
             if file is None or file_of(store) != file:
                 raise StoreUnavailable(
                     "the outbox's file was removed or replaced: restart the relay"
@@ -99,16 +109,21 @@ def _relay(
             if outcomes and not outcomes[Outcome.UNKNOWN]:
                 limit = batch
             if not outcomes:
-                _await_commit(store, seen, channel, stop)
+                _await_commit(store, seen, channel, stop, turn)
 
 
 def _await_commit(
-    store: sqlite3.Connection, seen: int, channel: ConfirmedChannel, stop: Stop
+    store: sqlite3.Connection,
+    seen: int,
+    channel: ConfirmedChannel,
+    stop: Stop,
+    turn: Callable[[], None],
 ) -> None:
     """Wait, serving the connection, until another process commits or a pause may be over."""
     end = time.monotonic() + RECHECK
     while not stop and _version(store) == seen and time.monotonic() < end:
         channel.serve(NAP)
+        turn()
 
 
 def _version(store: sqlite3.Connection) -> int:
@@ -124,17 +139,22 @@ def run_receiver(
     *,
     batch: int = 1,
     prefetch: int = 50,
+    keep_days: float = KEEP_DAYS,
     wrap: Callable[[Handler], Handler] = lambda handle: handle,
     tell: Callable[[Failure], None] = lambda failure: None,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
     """Process *recipient*'s queue until *stop*.
 
+    Receipts of more than *keep_days* ago are forgotten, a little at a time, but for dead messages.
     *wrap* may watch the handler; *tell* hears of each failed attempt whose copy is safe; *beat* is
     called as long as the loop turns.
     """
     route = config.route(recipient)
     store = config.stores.open(recipient)
+    # Of its own, for the thread that serves the broker; it never waits for the worker's.
+    aside = config.stores.open(recipient)
+    aside.execute("PRAGMA busy_timeout = 0")
     guard = limit_deaths()
 
     def keep(failure: Failure) -> None:
@@ -149,9 +169,12 @@ def run_receiver(
         with connect(settings) as inbound, ConfirmedChannel(settings) as outbound:
             log.info(f"{recipient}.ready", extra={"broker": config.broker.address})
 
+            tend = caretaker(lambda: receipts_round(aside, inbound, route, keep_days * DAY))
+
             def meanwhile() -> None:
                 outbound.serve()
                 beat()
+                tend()
 
             consume(
                 inbound.channel(),

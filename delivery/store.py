@@ -22,6 +22,7 @@ __all__ = [
     "transaction",
 ]
 
+WAL_LIMIT = 16 * 1024 * 1024  # bytes that the log keeps on the disk after a peak
 BUSY_TIMEOUT = 5.0  # seconds that a writer waits for another one
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY,
@@ -73,6 +74,7 @@ def open_store(path: str | Path, *schemas: Schema) -> sqlite3.Connection:
         )
         try:
             _use_wal(store)
+            store.execute(f"PRAGMA journal_size_limit = {WAL_LIMIT}")
             store.execute("PRAGMA synchronous = FULL")  # a commit survives a power cut
             if not _has_all(store, schemas):  # a reader of a busy file need not wait for its writer
                 _install_all(store, schemas, path)
@@ -150,6 +152,9 @@ def _use_wal(store: sqlite3.Connection) -> None:
     deadline = time.monotonic() + BUSY_TIMEOUT
     while True:
         try:
+            if store.execute("PRAGMA page_count").fetchone() == (0,):
+                # Free pages can be given back, some at a time. Only a new file takes this.
+                store.execute("PRAGMA auto_vacuum = INCREMENTAL")
             store.execute("PRAGMA journal_mode = WAL")
         except sqlite3.OperationalError:
             # SQLite does not wait its busy timeout while two openers switch a new file to WAL.
@@ -199,4 +204,4 @@ def _install(tx: sqlite3.Connection, schema: Schema, path: str | Path) -> None:
 
 def _run(tx: sqlite3.Connection, sql: str) -> None:
     for statement in sql.split(";\n"):
-        tx.execute(statement)
+        tx.execute(statement.strip())

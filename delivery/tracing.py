@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from delivery.journey import standing
+from delivery.outbox import removed
 
 __all__ = ["Trace", "find_events", "outbox_summary", "trace_with"]
 
@@ -36,10 +37,11 @@ def outbox_summary(store: sqlite3.Connection) -> dict[str, Any]:
         " WHERE confirmed_at IS NULL ORDER BY accepted_at LIMIT 1"
     ).fetchone()
     age = max(0.0, time.time() - oldest[0]) if oldest else 0.0
+    gone, _ = removed(store)  # counted for ever, though their rows are not kept so long
     names = ("event_id", "attempts", "outcome", "detail")
     return {
-        "accepted": accepted,
-        "confirmed": confirmed,
+        "accepted": accepted + gone,
+        "confirmed": confirmed + gone,
         "pending": pending,
         "oldest_pending_seconds": round(age, 3),
         "oldest_pending": dict(zip(names, oldest[1:], strict=True)) if oldest else None,

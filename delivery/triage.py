@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 
 from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
@@ -69,10 +70,9 @@ def held(
         ready = channel.queue_declare(dead_queue(route), passive=True).method.message_count
 
         def messages() -> Iterator[DeadMessage]:
-            # Pushed by the broker: asked for one by one, ten thousand took 14 times as long.
-            incoming = channel.consume(dead_queue(route), inactivity_timeout=1.0)
-            # What dies from now on is for the next look.
-            for _, (method, properties, body) in zip(range(ready), incoming, strict=False):
+            # To ask for each takes longer. What dies from now on is for the next look.
+            arrived = channel.consume(dead_queue(route), inactivity_timeout=PATIENCE)
+            for method, properties, body in islice(arrived, ready):
                 if method is None or properties is None:
                     return
                 yield _read(route, method.delivery_tag or 0, properties, body or b"")

@@ -18,7 +18,33 @@ from delivery.publisher import Message
 
 __all__ = ["Wire"]
 
+ROOM = 65_536  # bytes of frames that wait for one write
+
 log = logging.getLogger(__name__)
+
+
+class _Gathering(SelectConnection):
+    """Writes its frames together: pika asks the system three times for each message."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._frames: list[bytes] = []
+        self._size = 0
+        super().__init__(*args, **kwargs)
+
+    def _adapter_emit_data(self, data: bytes) -> None:
+        self._frames.append(data)
+        self._size += len(data)
+        if self._size >= ROOM:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand over what is gathered; a connection that is closed drops it, as pika does."""
+        if self._frames:
+            data = b"".join(self._frames)
+            self._frames.clear()
+            self._size = 0
+            if not self.is_closed:
+                super()._adapter_emit_data(data)  # type: ignore[misc]  # missing in the stubs
 
 
 class Wire:
@@ -36,7 +62,7 @@ class Wire:
         self._confirming = self._closed = False
         self._loop = IOLoop()
         self._loop.activate_poller()
-        self._connection = SelectConnection(
+        self._connection = _Gathering(
             settings.parameters(),
             on_open_callback=self._on_open,
             on_open_error_callback=self._on_closed,
@@ -65,6 +91,7 @@ class Wire:
         end = time.monotonic() + seconds
         alarm = self._loop.call_later(seconds, lambda: None)  # ends a poll that hears nothing
         while True:
+            self._connection.flush()
             self._loop.poll()
             self._loop.process_timeouts()
             if done() or time.monotonic() >= end:

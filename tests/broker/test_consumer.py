@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from contextlib import closing
 
 import pytest
@@ -68,8 +69,11 @@ def wait_until_ready_is(world: World, count: int) -> None:
         )
 
 
-def test_a_bad_message_in_a_batch_of_fifty_fails_alone(world: World) -> None:
-    """One transaction, 49 effects, one failure: a savepoint for each."""
+def test_a_bad_message_in_a_batch_of_fifty_fails_alone(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One transaction, 49 effects, one failure: a savepoint for each, and two lines of log."""
+    caplog.set_level("INFO", "delivery.consumer")
     world.declare(routes=[world.audit])
     opener, bad = event(title="opener"), event(title="bad")
     fifty = [event() for _ in range(25)] + [bad] + [event() for _ in range(24)]
@@ -103,6 +107,18 @@ def test_a_bad_message_in_a_batch_of_fifty_fails_alone(world: World) -> None:
         assert effects(store) == 1 + 49
         assert effects(store, bad.id) == 0
     assert world.ready(world.audit.queue) == 0
+    said = [
+        (record.getMessage(), vars(record).get("effect"), vars(record).get("applied"))
+        for record in caplog.records
+        if record.name == "delivery.consumer"
+    ]
+    assert Counter(said) == Counter(  # which 50 of the 51 are one batch depends on the network
+        [
+            ("delivery.settled", "applied", None),
+            ("delivery.settled", "failed", None),
+            ("batch.settled", None, 49),
+        ]
+    )
 
 
 def test_a_store_that_is_full_settles_nothing(world: World) -> None:

@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from pika import BasicProperties
+from pika import BasicProperties, SelectConnection
 from support.events import event, message
 from support.proxy import Proxy, proxied
 from support.queues import World
@@ -20,6 +20,7 @@ from delivery.connection import BrokerUnavailable
 from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import Message
 from delivery.topology import Binding, Exchange, Queue, Topology, declare
+from delivery.wire import ROOM
 
 
 def test_a_plain_confirm_hides_what_nobody_gets_and_ours_does_not(world: World) -> None:
@@ -199,3 +200,24 @@ def test_a_message_larger_than_a_frame_arrives_whole(world: World) -> None:
 
     ((_, arrived),) = world.take(world.catalog.queue)
     assert arrived == body
+
+
+def test_messages_in_flight_share_their_writes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 messages go to the system in a few large pieces, bounded, and not three for each."""
+    world.declare(routes=[world.audit])
+    pieces: list[int] = []
+    hand_over = SelectConnection._adapter_emit_data
+
+    def noting(connection: SelectConnection, data: bytes) -> None:
+        pieces.append(len(data))
+        hand_over(connection, data)
+
+    monkeypatch.setattr(SelectConnection, "_adapter_emit_data", noting)
+    with ConfirmedChannel(world.settings) as channel:
+        channel.send_all([message(event(), world.namespace) for _ in range(400)])
+
+    opening_and_closing = 20
+    assert len(pieces) < opening_and_closing + 10
+    assert max(pieces) < ROOM + 131_072  # one frame more

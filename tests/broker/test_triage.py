@@ -80,7 +80,7 @@ def test_the_dead_by_reason_and_a_replay_of_one_group(exchange: Exchange) -> Non
     assert {each["operator"] for each in trail} == {"rosa"}
     assert {each["reason"] for each in trail} == {"index is back", "a test's"}
     assert parsed(exchange, "dead", "trail", "audit") == []
-    (one,) = parsed(exchange, "dead", "trail", "--id", events[0][:8])
+    (one,) = parsed(exchange, "dead", "trail", "--id", events[0][:-2])
     assert one["message_id"] == events[0]
     shown = exchange.run("dead", "trail", "catalog").stdout
     act = f"  rosa  replay  catalog  {events[0]} (dead: exhausted)  index is back  -> applied"

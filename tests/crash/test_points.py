@@ -337,3 +337,30 @@ def test_an_operator_killed_within_a_reconciliation(exchange: Exchange, point: s
     exchange.await_receipt("catalog", second)
     exchange.assert_all_applied()
     assert exchange.receipt("catalog", first).duplicates == 0
+
+
+@at("retention.removed", "retention.forgotten")
+def test_a_process_killed_while_it_removes_what_is_old(exchange: Exchange, point: str) -> None:
+    """What is gone is said to be gone in the same commit: the next process goes on, all adds up."""
+    exchange.start("relay", "catalog", "audit")
+    for event_id in exchange.accept("m-1", "m-2", "m-3"):
+        for recipient in ("catalog", "audit"):
+            exchange.await_receipt(recipient, event_id)
+    name, participant = ("relay", PUBLISHER) if point == "retention.removed" else ("audit",) * 2
+    exchange.cast.stop(name)
+    table = "outbox" if name == "relay" else "receipt"
+    ago = 90 * 86_400
+    exchange.execute(PUBLISHER, f"UPDATE outbox SET accepted_at = accepted_at - {ago}")
+    exchange.execute("audit", f"UPDATE receipt SET received_at = received_at - {ago}")
+    for recipient in ("catalog", "audit"):
+        exchange.execute(recipient, f"UPDATE receipt SET event_at = event_at - {ago}")
+
+    exchange.start(name, DELIVERY_KILL_AT=point)
+    exchange.await_death(name)
+    assert exchange.select(participant, f"SELECT count(*) FROM {table}") == [0]
+    exchange.start(name)
+    (young,) = exchange.accept("m-4")
+    exchange.await_receipt("audit", young)
+
+    for account in exchange.accounts().values():
+        assert (account.difference, account.never_accepted) == (0, ()), account

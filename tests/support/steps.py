@@ -27,11 +27,12 @@ WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
 CALLBACKS = ("FailurePolicy", "Guard")  # a parameter of this type stands for all that return one
 SET_UP = {"open_store"}
 # No participants: they play what participants do, keep a learner's progress, or try out a broker
-# with a queue of their own; break what participants do; act for an audience; answer over HTTP.
+# with a queue of their own; break what participants do; act for an audience; answer over HTTP; sort
+# ids in a temporary file.
 STAGE = {"course", "demo", "lesson", "props", "ready", "scenes"}
 STAGE.update(("arena", "chaos", "heal"))
 STAGE.update(("stage_messages", "stage_desk", "stagehand", "live_demo"))
-STAGE.add("malformed")
+STAGE.update(("malformed", "ordered"))
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -9,6 +9,7 @@ import resource
 import socket
 import sqlite3
 import subprocess
+import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ from delivery.cast import Actor, Cast
 from delivery.handling import Effect
 from delivery.inbox import once
 from delivery.routes import Route
+from delivery.store import BUSY_TIMEOUT
 from delivery.stores import PUBLISHER, Stores
 
 BODY = {"title": "Где сейчас сообщение?", "slug": "where-is-it", "author": "A reader"}
@@ -443,13 +445,18 @@ def test_ready_means_that_a_command_could_be_committed(own_api: Api) -> None:
     other = sqlite3.connect(own_api.stores.path(PUBLISHER), isolation_level=None)
     with closing(other):
         other.execute("BEGIN IMMEDIATE")
-        with ThreadPoolExecutor(2) as pool:  # both wait out the busy timeout, at the same time
+        begun = time.monotonic()
+        with ThreadPoolExecutor(6) as pool:  # all wait out the busy timeout, at the same time
             ready = pool.submit(own_api.client.get, "/readyz")
-            publish = pool.submit(own_api.publish)
+            queued = [pool.submit(own_api.publish) for _ in range(5)]
+            publish = queued[0]
             assert own_api.client.get("/healthz").status_code == 200
             assert_problem(ready.result(), 503, "locked")
             assert_problem(publish.result(), 503, "locked")
             assert publish.result().headers["retry-after"] == "1"
+            for each in queued:
+                assert_problem(each.result(), 503, "locked")
+        assert time.monotonic() - begun < 2.5 * BUSY_TIMEOUT  # and not one after the other
         other.execute("ROLLBACK")
 
     assert own_api.client.get("/readyz").status_code == 200

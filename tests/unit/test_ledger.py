@@ -171,3 +171,41 @@ def test_dead_bytes_that_are_no_event_hide_no_loss() -> None:
     found = account(replace(NOTHING, accepted=["a"], dead_bytes=1))
 
     assert (found.foreign_dead, found.dead, found.difference) == (1, 0, 1)
+
+
+def test_a_receipt_of_a_removed_row_is_nothing_foreign() -> None:
+    """Its event was accepted once; one that is younger than every removed row was not."""
+    receipts = {"a": Effect.APPLIED, "b": Effect.APPLIED, "c": Effect.STALE, "d": Effect.DROPPED}
+    found = account(replace(NOTHING, accepted=["b"], receipts=receipts, removed=["a", "b"]))
+    assert found.never_accepted == ("c",)
+    assert (found.accepted, found.applied) == (1, 1)
+
+
+def test_a_million_ids_are_counted_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Iterators are read side by side: nothing is collected but the first ids of what is wrong."""
+    monkeypatch.setattr("delivery.ledger.SHOWN", 3)
+    held = most = 0
+
+    class Id(str):
+        def __new__(cls, number: int) -> Id:
+            nonlocal held, most
+            held += 1
+            most = max(most, held)
+            return super().__new__(cls, f"{number:07}")
+
+        def __del__(self) -> None:
+            nonlocal held
+            held -= 1
+
+    found = account(
+        replace(
+            NOTHING,
+            accepted=(Id(n) for n in range(20_000)),
+            receipts=((Id(n), Effect.APPLIED) for n in range(0, 25_000, 2)),
+            dead=(Id(n) for n in range(1, 20_000, 4)),
+        )
+    )
+
+    assert (found.accepted, found.applied, found.dead) == (20_000, 10_000, 5_000)
+    assert (found.difference, len(found.missing), len(found.never_accepted)) == (5_000, 3, 3)
+    assert most < 20

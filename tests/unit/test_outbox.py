@@ -234,17 +234,18 @@ def test_an_attempt_after_the_clock_was_set_back_is_paused_by_the_new_clock(
 def test_finding_the_due_rows_uses_the_index(
     store: sqlite3.Connection, box: SqliteOutbox, clock: Clock
 ) -> None:
-    """A million confirmed rows do not slow the relay down: its query never scans the table."""
+    """A million rows, confirmed or waiting, do not slow the relay down: it never scans them."""
     statements: list[str] = []
     store.set_trace_callback(statements.append)
     due(box)
     store.set_trace_callback(None)
-    (query,) = (each for each in statements if each.startswith("SELECT"))
+    queries = [each for each in statements if each.startswith("SELECT")]
+    assert queries
 
-    plan = [step[3] for step in store.execute(f"EXPLAIN QUERY PLAN {query}")]
-
-    assert any("outbox_due" in step for step in plan), plan
-    assert not any(step == "SCAN outbox" or "TEMP B-TREE" in step for step in plan), plan
+    for query in queries:
+        plan = [step[3] for step in store.execute(f"EXPLAIN QUERY PLAN {query}")]
+        assert any(step.startswith("SEARCH") and "outbox_due" in step for step in plan), plan
+        assert not any(step.startswith("SCAN") or "TEMP B-TREE" in step for step in plan), plan
 
 
 def test_an_event_id_is_queued_once(store: sqlite3.Connection) -> None:
