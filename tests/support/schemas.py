@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import strategies as st
@@ -13,6 +14,16 @@ SAID = {"title", "description", "default"}
 
 def values_of(schema: dict[str, Any], document: dict[str, Any]) -> st.SearchStrategy[Any]:
     """Return a strategy for what *schema* allows; its references lead into *document*."""
+    name = json.dumps(schema)
+    if name not in _made:
+        _made[name] = _values_of(schema, document)
+    return _made[name]
+
+
+_made: dict[str, st.SearchStrategy[Any]] = {}  # to make one takes longer than to draw from it
+
+
+def _values_of(schema: dict[str, Any], document: dict[str, Any]) -> st.SearchStrategy[Any]:
     keys = schema.keys() - SAID
     if keys == {"$ref"}:
         return values_of(_resolved(schema["$ref"], document), document)

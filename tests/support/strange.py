@@ -165,7 +165,7 @@ OTHERS = st.fixed_dictionaries(
         "type": SHORT,
         "app_id": SHORT,
         "cluster_id": SHORT,
-        "delivery_mode": st.integers(0, 255),
+        "delivery_mode": st.sampled_from([1, 2]),  # RabbitMQ 3.10 refuses any other (406)
         "priority": st.integers(0, 255),
         "timestamp": st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**63, 2**64 - 1])),
         # The broker itself refuses an expiration that is no count of milliseconds.

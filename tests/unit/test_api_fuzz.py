@@ -199,6 +199,13 @@ def operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]
     ]
 
 
+def groups(document: dict[str, Any]) -> list[list[tuple[str, str, dict[str, Any]]]]:
+    """Return every operation, those that are described, and those that take a body."""
+    every = operations(document)
+    described = [each for each in every if each[2]]
+    return [every, described, [each for each in described if "requestBody" in each[2]]]
+
+
 @dataclass(frozen=True)
 class Request:
     """One request, and the operation that it is for: a path of the document, or another one."""
@@ -215,11 +222,7 @@ class Request:
 @st.composite
 def requests(draw: st.DrawFn, document: dict[str, Any]) -> Request:
     """Draw a request for an operation; each of its parts is right, or odd."""
-    every = operations(document)
-    described = [each for each in every if each[2]]
-    commands = [each for each in described if "requestBody" in each[2]]
-    group = draw(st.sampled_from([every, described, commands]))
-    path, method, operation = draw(st.sampled_from(group))
+    path, method, operation = draw(st.sampled_from(draw(st.sampled_from(groups(document)))))
     odd = draw(st.sets(st.sampled_from(["path", "header", "body", "more", "chunked"]), max_size=3))
     target, headers = path, [(b"Host", b"127.0.0.1"), (b"Connection", b"close")]
     for each in operation.get("parameters", _parameters(path)):
