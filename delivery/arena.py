@@ -25,7 +25,7 @@ from delivery.store import BUSY_TIMEOUT
 from delivery.traffic import Journal
 from delivery.wiretap import Wiretap
 
-__all__ = ["API", "PROCESSES", "RELAY", "Arena", "DidNotBite", "Skew"]
+__all__ = ["API", "PROCESSES", "RELAY", "Arena", "Deleted", "DidNotBite", "Skew"]
 
 API, RELAY = "api", "relay"
 PROCESSES = (API, RELAY, *RECIPIENTS)
@@ -46,6 +46,15 @@ class Skew:
     ended: float
 
 
+@dataclass(frozen=True)
+class Deleted:
+    """A queue that was deleted with what was confirmed between two moments (Unix seconds)."""
+
+    recipient: str
+    since: float
+    until: float
+
+
 @dataclass
 class Arena:
     """Passed to every fault. *config* leads past the wiretaps, straight to the broker."""
@@ -61,6 +70,7 @@ class Arena:
     publisher: str = RELAY  # the process that publishes to the broker
     ours: bool = True  # this package's processes: they have points, and stores that are known
     skews: list[Skew] = field(default_factory=list)
+    deleted: list[Deleted] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(1, 1_000_000)))
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -107,11 +117,12 @@ class Arena:
         """Return where to look for a process's trouble from now on."""
         return self.journal.refused if process == API else self.cast[process].mark()
 
-    def in_trouble(self, process: str, text: str, since: int) -> bool:
-        """Say whether a process has spoken of *text*: in its log, or, the API, in its answers."""
+    def in_trouble(self, process: str, since: int) -> bool:
+        """Say whether a process can't use its store: by its log, or, the API, by its answers."""
         if process == API:
-            return self.journal.refused > since and text in self.journal.last_refusal
-        return self.said(process, text, since)
+            refused = self.journal.refused > since
+            return refused and "the store can't be used" in self.journal.last_refusal
+        return self.said(process, " store.unavailable", since)
 
     def works_again(self, process: str, since: int) -> None:
         """Wait until a process that was in trouble goes on. Raises DeliveryError."""

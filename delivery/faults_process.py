@@ -37,11 +37,14 @@ def _kill(arena: Arena, target: Target, random: Random) -> str:
     if point and arena.ours:
         actor.stop()
         actor = arena.start(process, DELIVERY_KILL_AT=f"{point}:{visit}")
-        arena.bites(lambda: actor.process.poll() is not None, f"{process} comes to {point}")
-        code = actor.wait(1)
+        try:
+            arena.bites(lambda: actor.process.poll() is not None, f"{process} comes to {point}")
+        finally:
+            code = actor.stop()  # one that never came to its point is not left armed
+            arena.restart(process)
     else:
         point, code = "", actor.kill()
-    arena.restart(process)
+        arena.restart(process)
     if code != -signal.SIGKILL:
         raise DidNotBite(f"{process} ended with {code}, not by SIGKILL")
     return f"exit status {code}, {f'visit {visit} of {point}' if point else 'at any moment'}"

@@ -14,8 +14,6 @@ from delivery.stores import PUBLISHER
 
 __all__ = ["FAULTS"]
 
-UNUSABLE = "the store can't be used"
-
 
 def _lock_store(arena: Arena, target: Target, random: Random) -> str:
     process = target[0]
@@ -23,10 +21,10 @@ def _lock_store(arena: Arena, target: Target, random: Random) -> str:
     mark = arena.mark(process)
     with closing(sqlite3.connect(path, isolation_level=None, timeout=20)) as store:
         store.execute("BEGIN IMMEDIATE")
-        arena.bites(lambda: arena.in_trouble(process, "locked", mark), f"{process} says so", 60)
+        arena.bites(lambda: arena.in_trouble(process, mark), f"{process} says so", 60)
         store.execute("ROLLBACK")
     arena.works_again(process, mark)
-    return f"{path.name} was locked until {process} said: {UNUSABLE}: database is locked"
+    return f"{path.name} was locked until {process} said that it can't be used"
 
 
 def _full_disk(arena: Arena, target: Target, random: Random) -> str:
@@ -37,11 +35,11 @@ def _full_disk(arena: Arena, target: Target, random: Random) -> str:
     _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
     try:
-        arena.bites(lambda: arena.in_trouble(process, UNUSABLE, mark), f"{process} says so", 60)
+        arena.bites(lambda: arena.in_trouble(process, mark), f"{process} says so", 60)
     finally:
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
     arena.works_again(process, mark)
-    return f"{process} could not write a byte until it said: {UNUSABLE}"
+    return f"{process} could not write a byte until it said that its store can't be used"
 
 
 FAULTS = (

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
-from delivery.arena import Arena, Skew
+from delivery.arena import Arena, Deleted, Skew
 from delivery.campaign import Record
 from delivery.faults import Limit
 from delivery.faults_process import WRONG_BY
@@ -23,8 +23,8 @@ from delivery.triage import browse
 __all__ = ["Healed", "explanation", "failures_in", "heal"]
 
 # Seconds around a fault within which its limit explains a loss. FACTS 2d: a message that expires
-# up to 2 s before a kill may be gone; a queue may hold what a stalled recipient left in it.
-EXPIRY_BEFORE, QUEUED_BEFORE, AFTER = 3.0, 40.0, 1.0
+# up to 2 s before a kill may be gone.
+EXPIRY_BEFORE, AFTER = 3.0, 1.0
 DAY = 86_400.0
 
 
@@ -73,6 +73,7 @@ def heal(arena: Arena, records: Sequence[Record]) -> list[Healed]:
                         right for at in expired for right in _right(at, recipient, arena.skews)
                     ],
                     records=records,
+                    deleted=arena.deleted,
                 )
                 healed.append(Healed(recipient, event.event_id, fault))
         with ConfirmedChannel(arena.config.named("reconcile")) as channel:
@@ -86,23 +87,24 @@ def explanation(
     confirmed: Iterable[float],
     expired: Iterable[float],
     records: Iterable[Record],
+    deleted: Iterable[Deleted] = (),
 ) -> str:
     """Return the kind of the fault that explains a loss, or nothing if none does.
 
     *confirmed* are the times at which the event may have reached the exchange, *expired* those at
     which it may have left a retry queue (Unix seconds).
     """
+    confirmed, expired = [*confirmed], [*expired]
+    for queue in deleted:
+        if queue.recipient == recipient and _within(confirmed, queue.since, queue.until + AFTER):
+            return "delete-queue"
     for record in records:
         limit, end = record.planned.fault.limit, record.ended + AFTER
         hit = recipient in record.target
         begun = record.begun
         if limit is Limit.EXPIRED and hit and _within(expired, begun - EXPIRY_BEFORE, end):
             return record.planned.kind
-        if (
-            limit is Limit.QUEUE
-            and hit
-            and _within([*confirmed, *expired], begun - QUEUED_BEFORE, end)
-        ):
+        if limit is Limit.QUEUE and hit and _within(expired, begun - EXPIRY_BEFORE, end):
             return record.planned.kind
         if limit is Limit.UNBOUND and _within(confirmed, begun - AFTER, end):
             return record.planned.kind

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
-from delivery.arena import PROCESSES
+from delivery.arena import PROCESSES, Deleted
 from delivery.campaign import Record
 from delivery.heal import explanation, failures_in
 from delivery.schedule import Planned
@@ -18,8 +19,20 @@ def record(kind: str, *target: str) -> Record:
     return Record(Planned(1, kind, target, 0), target, BEGUN, ENDED, True, "")
 
 
-def explained(fault: Record, *, confirmed: float = 0.0, expired: float = 0.0) -> str:
-    return explanation("catalog", confirmed=[confirmed], expired=[expired], records=[fault])
+def explained(
+    fault: Record,
+    *,
+    confirmed: float = 0.0,
+    expired: float = 0.0,
+    deleted: Sequence[Deleted] = (),
+) -> str:
+    return explanation(
+        "catalog",
+        confirmed=[confirmed],
+        expired=[expired],
+        records=[fault],
+        deleted=deleted,
+    )
 
 
 @pytest.mark.parametrize(
@@ -45,8 +58,10 @@ def test_a_refusing_queue_explains_its_own_recipients_loss_only() -> None:
     [(959.0, ""), (961.0, "delete-queue"), (1010.9, "delete-queue"), (1011.1, "")],
 )
 def test_a_deleted_queue_explains_what_was_in_it(confirmed: float, kind: str) -> None:
-    assert explained(record("delete-queue", "catalog"), confirmed=confirmed) == kind
-    assert explained(record("delete-queue", "audit"), confirmed=confirmed) == ""
+    """From the oldest message that was in it, until it was there again."""
+    deleted, other = Deleted("catalog", 960.0, ENDED), Deleted("audit", 960.0, ENDED)
+    assert explained(record("stall", "audit"), confirmed=confirmed, deleted=[deleted]) == kind
+    assert explained(record("stall", "audit"), confirmed=confirmed, deleted=[other]) == ""
 
 
 def test_a_deleted_queue_explains_what_came_back_from_a_retry_meanwhile() -> None:
