@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delivery.terminal import JsonList, Terminal, say
+from delivery.terminal import JsonList, Terminal, operator, say
 
 if TYPE_CHECKING:
     from delivery.config import Config
-    from delivery.feed import Feed
+    from delivery.feed import Feed, Published
+
+    Act = Callable[[Sequence[Published]], None]
 
 __all__ = ["reconcile"]
 
+REASON = "reconcile: neither a receipt nor a dead message"
 WORD_EVERY = 2.0  # seconds between two words about the progress
 
 
@@ -54,10 +58,11 @@ def reconcile(
     config = terminal.config()
     config.route(recipient)  # an unknown recipient is named before anything else
     with ExitStack() as opened:
-        source = _feed(config, feed, page, opened)
+        source, publisher = _feed(config, feed, page, opened)
         with Lookout(config, recipient) as lookout:
             dead = lookout.dead_events()
-        ids = _work(config, recipient, source, dead, grace=grace, apply=apply, opened=opened)
+        act = _act(config, recipient, publisher, opened) if apply else None
+        ids = _work(config, recipient, source, dead, grace=grace, act=act, opened=opened)
         if as_json:
             with JsonList({"recipient": recipient, "sent": apply}, "missing") as shown:
                 for event_id in ids:
@@ -72,20 +77,61 @@ def reconcile(
     say(f"{recipient}: {found} {done}")
 
 
-def _feed(config: Config, url: str, page: int, opened: ExitStack) -> Feed:
+def _feed(
+    config: Config, url: str, page: int, opened: ExitStack
+) -> tuple[Feed, sqlite3.Connection | None]:
+    """Return the feed, and the publisher's store if it is here: the trail is kept in it."""
     from delivery.errors import DeliveryError
     from delivery.feed import store_feed
     from delivery.feed_client import http_feed
     from delivery.stores import PUBLISHER
 
     if url:
-        return http_feed(url, limit=page)
+        return http_feed(url, limit=page), None
     if not config.stores.path(PUBLISHER).exists():
         raise DeliveryError(
             f"the publisher keeps no file in {config.stores.data}: name its API, such as"
             " --feed http://127.0.0.1:8080"
         )
-    return store_feed(opened.enter_context(closing(config.stores.open(PUBLISHER))), limit=page)
+    store = opened.enter_context(closing(config.stores.open(PUBLISHER)))
+    return store_feed(store, limit=page), store
+
+
+def _act(
+    config: Config, recipient: str, publisher: sqlite3.Connection | None, opened: ExitStack
+) -> Act:
+    """Return what sends a page's missing events again: announced first, its result kept last.
+
+    The connection is opened with the first page that lacks something, and served by the others.
+    """
+    from delivery.pipeline import ConfirmedChannel
+    from delivery.points import reach
+    from delivery.reconcile import send_again
+    from delivery.trail import begin_all, conclude
+
+    channel: ConfirmedChannel | None = None
+
+    def act(found: Sequence[Published]) -> None:
+        nonlocal channel
+        if not found:
+            if channel:
+                channel.serve()  # a long stretch without anything to send is no reason to lose it
+            return
+        if channel is None:
+            channel = opened.enter_context(ConfirmedChannel(config.named("reconcile")))
+        entries: list[int] = []
+        if publisher is not None:
+            ids = [(each.event_id, "") for each in found]
+            entries = begin_all(
+                publisher, "send again", recipient, ids, operator=operator(), reason=REASON
+            )
+            reach("reconcile.announced")
+        send_again(channel, config.route(recipient), found)
+        if publisher is not None:
+            conclude(publisher, [(entry, "sent") for entry in entries])
+            reach("reconcile.concluded")
+
+    return act
 
 
 def _work(
@@ -95,27 +141,21 @@ def _work(
     dead: set[str],
     *,
     grace: float,
-    apply: bool,
+    act: Act | None,
     opened: ExitStack,
 ) -> Iterator[str]:
-    """Give the id of each missing event; with *apply*, after it was sent. One page in memory."""
+    """Give the id of each missing event; with *act*, after it was sent. One page in memory."""
     from delivery.feed import pages
-    from delivery.pipeline import ConfirmedChannel
-    from delivery.reconcile import missing, send_again
+    from delivery.reconcile import missing
 
     route, looked, count, word = config.route(recipient), 0, 0, time.monotonic() + WORD_EVERY
     inbox = opened.enter_context(closing(config.stores.open(recipient)))
-    channel = None
     for page in pages(feed):
         found = missing(page, inbox, route, dead=dead, grace=grace)
-        if apply and found:
-            if channel is None:
-                channel = opened.enter_context(ConfirmedChannel(config.named("reconcile")))
-            send_again(channel, route, found)
-        elif channel:
-            channel.serve()  # a long stretch without anything to send is no reason to lose it
+        if act is not None:
+            act(found)
         yield from (each.event_id for each in found)
         looked, count = looked + len(page.events), count + len(found)
         if time.monotonic() >= word:
-            say(f"  {looked} events looked at, {count} {'sent again' if apply else 'missing'}")
+            say(f"  {looked} events looked at, {count} {'sent again' if act else 'missing'}")
             word = time.monotonic() + WORD_EVERY

@@ -11,7 +11,7 @@ from typing import Literal
 from delivery.errors import DeliveryError
 from delivery.store import Schema, reading, transaction
 
-__all__ = ["SCHEMA", "Action", "Entry", "begin", "conclude", "entries"]
+__all__ = ["SCHEMA", "Action", "Entry", "begin", "begin_all", "conclude", "entries"]
 
 Action = Literal["replay", "drop", "send again"]
 
@@ -66,16 +66,33 @@ def begin(
 
     Done and not recorded is worse than recorded and not done.
     """
+    messages = [(message_id, dead_reason)]
+    return begin_all(store, action, recipient, messages, operator=operator, reason=reason)[0]
+
+
+def begin_all(
+    store: sqlite3.Connection,
+    action: Action,
+    recipient: str,
+    messages: Iterable[tuple[str, str]],
+    *,
+    operator: str,
+    reason: str,
+) -> list[int]:
+    """Record one act on many *messages* (ids, and why each is dead) in one commit."""
     if not reason.strip():
         raise DeliveryError("say why: what is done to a message needs a reason")
+    made = []
     with transaction(store) as tx:
-        made = tx.execute(
-            "INSERT INTO trail"
-            " (decided_at, action, recipient, message_id, dead_reason, operator, reason)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (time.time(), action, recipient, message_id, dead_reason, operator, reason),
-        )
-    return int(made.lastrowid or 0)
+        for message_id, dead_reason in messages:
+            row = tx.execute(
+                "INSERT INTO trail"
+                " (decided_at, action, recipient, message_id, dead_reason, operator, reason)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (time.time(), action, recipient, message_id, dead_reason, operator, reason),
+            )
+            made.append(int(row.lastrowid or 0))
+    return made
 
 
 def conclude(store: sqlite3.Connection, results: Iterable[tuple[int, str]]) -> None:

@@ -317,7 +317,29 @@ def test_an_operator_killed_between_two_drops(exchange: Exchange, point: str) ->
     assert exchange.place("catalog").dead == 0
 
 
-@at("reconcile.sent")
+@at("reconcile.announced")
+def test_an_operator_killed_when_a_reconciliation_was_announced(
+    exchange: Exchange, point: str
+) -> None:
+    """The trail says who was about to send it again; nothing was sent; the next run does it."""
+    exchange.start("relay", "audit")
+    (event_id,) = exchange.accept("m-1")
+    exchange.await_receipt("audit", event_id)
+    assert exchange.purge("catalog") == 1
+    exchange.start("catalog")
+    reconcile = ("reconcile", "catalog", "--grace", "0", "--apply")
+    assert exchange.run(*reconcile, DELIVERY_KILL_AT=point).returncode == KILLED
+    assert exchange.select(PUBLISHER, "SELECT result FROM trail") == [None]
+
+    assert exchange.run(*reconcile).returncode == 0
+
+    exchange.await_receipt("catalog", event_id)
+    assert exchange.select(PUBLISHER, "SELECT result FROM trail ORDER BY entry") == [None, "sent"]
+    exchange.assert_all_applied()
+    assert exchange.receipt("catalog", event_id).duplicates == 0
+
+
+@at("reconcile.sent", "reconcile.concluded")
 def test_an_operator_killed_within_a_reconciliation(exchange: Exchange, point: str) -> None:
     """One of two lost events is sent again: the second run finds the other one only."""
     exchange.start("relay", "audit")

@@ -18,6 +18,7 @@ REACHED = [
 # Not between two steps, but worth a kill: inside a transaction, and before an answer is given.
 BESIDE = {
     "consumer.handled",
+    "reconcile.concluded",
     "trail.begun",  # the finder does not follow what is passed on as a callback
     "consumer.applied",
     "materials.written",
