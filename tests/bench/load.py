@@ -55,10 +55,16 @@ class Place:
         return self.publish_raw(bodies, properties)
 
     def publish_raw(
-        self, bodies: Sequence[bytes], properties: Sequence[BasicProperties], window: int = 500
+        self,
+        bodies: Sequence[bytes],
+        properties: Sequence[BasicProperties],
+        window: int = 500,
+        *,
+        queue: str = "",
     ) -> float:
-        key = "material.published.v1"
-        exchange = self.route.exchange
+        """Publish to the exchange, or straight into *queue*."""
+        key = queue or "material.published.v1"
+        exchange = "" if queue else self.route.exchange
         return ceilings.pipelined(self.url, exchange, key, bodies, properties, window)
 
 
