@@ -103,13 +103,16 @@ def _settle(channel: BlockingChannel, job: Future[Results], on_failure: FailureP
 
 
 def _tell(results: Results) -> None:
-    """Log a lone delivery and each failure by itself; of a batch, how often each effect came."""
+    """Log a lone delivery and each failure by itself; of a batch, how often each effect came.
+
+    At level debug every delivery has a line, and the batch has none.
+    """
     alone = len(results) == 1
     every = alone or log.isEnabledFor(logging.DEBUG)
     for result in results:
         if every or isinstance(result, Failed):
             log.info("delivery.settled", extra=_fields(result))
-    if not alone:
+    if not every:
         counts = Counter(each.effect.value for each in results if isinstance(each, Handled))
         log.info("batch.settled", extra={"queue": results[0].delivery.queue, **counts})
 

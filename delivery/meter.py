@@ -103,6 +103,11 @@ class ReceiverMeter(Meter):
         if record.getMessage() == "delivery.settled":
             self._deliveries.inc()
             self._effects.labels(self._recipient, vars(record)["effect"]).inc()
+        elif record.getMessage() == "batch.settled":  # its failures have a record of their own
+            for effect in EFFECTS:
+                count = vars(record).get(effect, 0)
+                self._deliveries.inc(count)
+                self._effects.labels(self._recipient, effect).inc(count)
 
     def handler(self, handle: Handler) -> Handler:
         """Wrap *handle*, so that it is timed."""

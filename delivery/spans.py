@@ -62,7 +62,9 @@ def spanned_handler(handle: Handler, queue: str) -> Handler:
     if not installed():
         return handle
     follower = _Follower(queue)
-    logging.getLogger("delivery.consumer").addHandler(follower)
+    consumer = logging.getLogger("delivery.consumer")
+    consumer.setLevel(logging.DEBUG)  # a line, and so a span, for each delivery of a batch, too
+    consumer.addHandler(follower)
     return follower.handler(handle)
 
 

@@ -25,6 +25,7 @@ from support.waiting import wait_for
 
 from delivery.broker import Broker
 from delivery.contract import PublishMaterial
+from delivery.feed import read_page
 from delivery.materials import accept
 from delivery.reconcile import missing
 from delivery.services import run_receiver, run_relay
@@ -109,10 +110,11 @@ def test_without_a_traceparent_one_is_made_and_a_broken_one_is_not_passed_on(
     assert "broken" not in two
     exchange.execute(PUBLISHER, "UPDATE outbox SET confirmed_at = 1")
     with (
-        closing(exchange.config.stores.open(PUBLISHER)) as feed,
+        closing(exchange.config.stores.open(PUBLISHER)) as publisher,
         closing(exchange.config.stores.open("catalog")) as inbox,
     ):
-        found = missing(feed, inbox, exchange.config.route("catalog"), dead=(), grace=0)
+        page = read_page(publisher)
+        found = missing(page, inbox, exchange.config.route("catalog"), dead=(), grace=0)
     assert [each.traceparent for each in found] == [one, two]
 
 
