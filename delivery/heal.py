@@ -96,15 +96,14 @@ def explanation(
     """
     confirmed, expired = [*confirmed], [*expired]
     for queue in deleted:
-        if queue.recipient == recipient and _within(confirmed, queue.since, queue.until + AFTER):
+        end = queue.until + AFTER
+        if queue.recipient == recipient and _within(confirmed + expired, queue.since, end):
             return "delete-queue"
     for record in records:
         limit, end = record.planned.fault.limit, record.ended + AFTER
         hit = recipient in record.target
         begun = record.begun
         if limit is Limit.EXPIRED and hit and _within(expired, begun - EXPIRY_BEFORE, end):
-            return record.planned.kind
-        if limit is Limit.QUEUE and hit and _within(expired, begun - EXPIRY_BEFORE, end):
             return record.planned.kind
         if limit is Limit.UNBOUND and _within(confirmed, begun - AFTER, end):
             return record.planned.kind

@@ -64,8 +64,11 @@ def test_a_deleted_queue_explains_what_was_in_it(confirmed: float, kind: str) ->
     assert explained(record("stall", "audit"), confirmed=confirmed, deleted=[other]) == ""
 
 
-def test_a_deleted_queue_explains_what_came_back_from_a_retry_meanwhile() -> None:
-    assert explained(record("delete-queue", "catalog"), expired=1005.0) == "delete-queue"
+def test_a_deleted_queue_explains_what_had_come_back_to_it_from_a_retry() -> None:
+    deleted = Deleted("catalog", 960.0, ENDED)
+    fault = record("stall", "audit")
+    assert explained(fault, confirmed=900.0, expired=961.0, deleted=[deleted]) == "delete-queue"
+    assert explained(fault, confirmed=900.0, expired=959.0, deleted=[deleted]) == ""
 
 
 @pytest.mark.parametrize(("confirmed", "kind"), [(998.9, ""), (1005.0, "unbind"), (1011.1, "")])
