@@ -14,8 +14,8 @@ READY := $(VENV)/.ready
 # What to test: make test T=tests/unit ARGS='-k ledger'
 T ?= tests/unit tests/broker tests/crash tests/bench tests/browser
 ARGS ?=
-# Most tests wait for something real: two at a time, each with a broker of its own. JOBS=0: one.
-JOBS ?= 2
+# Most tests wait for something real: three at a time, each worker with a broker of its own. JOBS=0: one.
+JOBS ?= 3
 
 $(READY): requirements.lock pyproject.toml
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed; name one: make PYTHON=..."; exit 1; }
