@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import logging
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -67,6 +68,7 @@ def main() -> None:
     parser.add_argument("--only", default=names, help=f"parts, of {names}")
     parser.add_argument("--out", type=Path, default=Path(".bench"), help="for JSON and the report")
     asked = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # servers and broker go with us
     wanted = asked.only.split(",")
     if unknown := set(wanted) - {*PARTS, *CURVES}:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
