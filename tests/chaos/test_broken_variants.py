@@ -43,7 +43,7 @@ VARIANTS = {
         "                effect = handle(event, tx)\n"
         "            except BaseException:\n"
         '                tx.execute("ROLLBACK TO part")\n'
-        '                tx.execute("INSERT OR IGNORE INTO receipt VALUES (?, ?, ?, 0, 0)",\n'
+        '                tx.execute("INSERT OR IGNORE INTO receipt VALUES (?, ?, ?, 0, 0, 0)",\n'
         '                    (delivery.queue.split(".")[1], event.id, "applied"))\n'
         '                tx.execute("COMMIT")\n'
         '                tx.execute("BEGIN IMMEDIATE")\n'

@@ -36,7 +36,7 @@ def test_receipts_by_effect(tmp_path: Path) -> None:
             ("catalog", "3", "stale", now, 1),
             ("audit", "1", "applied", now, 5),
         ]
-        store.executemany("INSERT INTO receipt VALUES (?, ?, ?, ?, ?)", rows)
+        store.executemany("INSERT INTO receipt VALUES (?, ?, ?, ?, ?, 0)", rows)
         found = receipts(store, "catalog")
     assert found == {
         **{"applied": 2, "stale": 1, "dropped": 0, "duplicate": 3, "settled": 3},
