@@ -37,13 +37,13 @@ def needs(file: Path) -> int:
     return found
 
 
-def tests_in(folder: str) -> list[Path]:
+def files_in(folder: str) -> list[Path]:
     return sorted((ROOT / "tests" / folder).glob("test_*.py"))
 
 
 FIXTURES = needs(ROOT / "tests" / "conftest.py")
-UNIT = {test: needs(test) for test in tests_in("unit")}
-BROKER = {test: max(FIXTURES, needs(test)) for test in tests_in("broker") + tests_in("crash")}
+UNIT = {test: needs(test) for test in files_in("unit")}
+BROKER = {test: max(FIXTURES, needs(test)) for test in files_in("broker") + files_in("crash")}
 # It starts and breaks brokers of every kind, for minutes, by modules of lesson 00 alone.
 del BROKER[ROOT / "tests" / "broker" / "test_sandbox.py"]
 

@@ -7,11 +7,12 @@ import sys
 
 from support.waiting import wait_for
 
+from delivery import leash
 from delivery.process import Process
 
-DIRECTOR = """
+DIRECTOR = f"""
 import subprocess, sys, time
-from delivery.leash import Leash
+from {leash.__name__} import Leash
 leash = Leash()
 actor = subprocess.Popen(["sleep", "600"])
 bystander = subprocess.Popen(["sleep", "600"])

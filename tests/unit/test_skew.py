@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from delivery import skew
+
 
 @pytest.mark.parametrize("seconds", [600, -600])
 def test_a_file_runs_with_a_wrong_clock(tmp_path: Path, seconds: int) -> None:
     script = tmp_path / "clock.py"
     script.write_text("import sys, time; print(time.time(), time.time_ns() // 10**9, sys.argv[1:])")
-    command = [sys.executable, "-m", "delivery.skew", str(seconds), str(script), "--option"]
+    command = [sys.executable, "-m", skew.__name__, str(seconds), str(script), "--option"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     said, in_ns, *arguments = run.stdout.split()
     assert float(said) - time.time() == pytest.approx(seconds, abs=30)
@@ -23,6 +25,6 @@ def test_a_file_runs_with_a_wrong_clock(tmp_path: Path, seconds: int) -> None:
 
 
 def test_a_module_runs_with_its_arguments() -> None:
-    command = [sys.executable, "-m", "delivery.skew", "5", "-m", "delivery", "--version"]
+    command = [sys.executable, "-m", skew.__name__, "5", "-m", "delivery", "--version"]
     run = subprocess.run(command, capture_output=True, text=True, check=True)
     assert run.stdout.startswith("delivery ")
