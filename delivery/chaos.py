@@ -84,6 +84,8 @@ def attack(
         resting = await_rest(arena)
         healed = heal(arena, records)
         accounts = settled_accounts(arena.config, seconds=30)
+        # At rest, a recipient may still have had the last messages in its hands.
+        final = Timeline(arena).once()
         facts = facts_of(arena)
         entries = arena.journal.entries.values()
         wrong = [
@@ -103,7 +105,7 @@ def attack(
             begun=begun,
             seconds=time.time() - begun,
             records=records,
-            samples=[*samples, *resting],
+            samples=[*samples, *resting, *final],
             tally=tally(entries, facts),
             accounts=accounts,
             healed=healed,

@@ -57,13 +57,17 @@ class Timeline(threading.Thread):
         connection: BlockingConnection | None = None
         while not self._ending.wait(self._every):
             connection = self._sample(connection)
-        if connection is not None and connection.is_open:
-            connection.close()
+        hang_up(connection)
 
     def end(self) -> None:
         """Take no more samples."""
         self._ending.set()
         self.join()
+
+    def once(self) -> list[Sample]:
+        """Take a single sample now, without a thread."""
+        hang_up(self._sample(None))
+        return self.samples
 
     def _sample(self, connection: BlockingConnection | None) -> BlockingConnection | None:
         places: dict[str, dict[str, int | None]] = {"ready": {}, "retry": {}, "dead": {}}
@@ -113,3 +117,9 @@ class Timeline(threading.Thread):
             with contextlib.closing(store):
                 return int(store.execute(query).fetchone()[0])
         return None
+
+
+def hang_up(connection: BlockingConnection | None) -> None:
+    """Close *connection*, if there still is one."""
+    if connection is not None and connection.is_open:
+        connection.close()

@@ -1,8 +1,10 @@
-"""The page under load: 10,000 dead and 1,000 events a second cost no update more than 100 ms."""
+"""The page under load: 10,000 dead and a flood of events cost it no more elements than none.
+
+How many milliseconds an update takes is measured by `make bench` (the part "page").
+"""
 
 from __future__ import annotations
 
-import statistics
 import threading
 import time
 import uuid
@@ -27,8 +29,7 @@ from delivery.stores import PUBLISHER
 
 DEAD = 10_000
 RATE = 1_000  # events a second
-SECONDS = 6.0
-LIMIT = 100.0  # ms
+NEWS = 250  # elements: the lines of the story, which is cut to its newest
 
 
 class Flood(threading.Thread):
@@ -91,11 +92,10 @@ def bury(exchange: Exchange) -> None:
         channel.send_all(messages)
 
 
-def test_ten_thousand_dead_and_a_thousand_events_a_second(
+def test_ten_thousand_dead_and_a_flood_of_events(
     exchange: Exchange, open_page: Callable[..., Live]
 ) -> None:
-    """Each look at stores and broker, and each update in the browser, is measured."""
-    bury(exchange)
+    """Updates go on, each shows what is so, and none makes the page larger."""
     exchange.start("api", "relay")
     for recipient in ("catalog", "audit"):
         exchange.cast.start(
@@ -104,33 +104,26 @@ def test_ten_thousand_dead_and_a_thousand_events_a_second(
     for recipient in ("catalog", "audit"):
         exchange.cast[recipient].await_event(f"{recipient}.ready")
     live = open_page(exchange.url)
+    live.await_updates(2)
+    empty = elements(live)
+
+    bury(exchange)
     expect(live.node("catalog.dead")).to_have_text(f"{DEAD:,}")
     flood = Flood(exchange)
     flood.start()
     try:
-        live.await_updates(4)
-        first, begun = live.measured("updates"), time.monotonic()
         accepted = live.number("audit", "accepted")
-        lags = []
-        while time.monotonic() - begun < SECONDS:
-            live.await_updates(1)
-            lags.append(live.measured("lag") * 1000)
-        passed = time.monotonic() - begun
-        seen = live.number("audit", "accepted") - accepted
-        shown = live.measured("updates") - first
-        spent = live.measured("all")[-shown:]
-        looks = live.measured("looks").values()
+        live.await_updates(20)
+        assert live.number("audit", "accepted") > accepted
     finally:
         flood.end()
-    rate = seen / passed
-    print(
-        f"\n{rate:.0f} events/s seen, {DEAD} dead, {shown / passed:.1f} updates/s;"
-        f" update in the browser: median {statistics.median(spent):.1f} ms,"
-        f" worst {max(spent):.1f} ms; snapshot to shown: median {statistics.median(lags):.0f} ms;"
-        f" looks at stores and broker: {', '.join(f'{1000 * look:.0f} ms' for look in looks)}"
-    )
-    assert rate > 0.7 * RATE, "the machine did not carry the load: nothing is proved"
-    assert shown / passed > 1.5, "updates stopped"
-    assert statistics.quantiles(spent, n=20)[-1] < LIMIT
-    assert statistics.median(lags) < LIMIT
+    live.await_number("audit", "accepted", flood.committed)
+    live.await_number("audit", "applied", flood.committed)
     expect(live.node("catalog.dead")).to_have_text(f"{DEAD:,}")
+    grown = elements(live) - empty
+    assert grown <= NEWS
+
+
+def elements(live: Live) -> int:
+    """How much there is on the page."""
+    return int(live.page.evaluate("document.querySelectorAll('*').length"))
