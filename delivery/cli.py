@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Annotated
 
 import typer
@@ -54,6 +56,10 @@ for command in (
 app.add_typer(dead_app, name="dead")
 app.add_typer(topology_app, name="topology")
 app.add_typer(broker_app, name="broker")
+# What later lessons bring can't be named here: a module commands_* registers what it has.
+for found in iter_modules([str(Path(__file__).parent)]):
+    if found.name.startswith("commands_"):
+        import_module(f"delivery.{found.name}").register(app)
 
 
 def _version(wanted: bool) -> None:

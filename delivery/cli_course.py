@@ -40,7 +40,7 @@ def demo(
 
 def lesson(
     context: typer.Context,
-    number: Annotated[int | None, typer.Argument(help="Which lesson: 0 to 12.")] = None,
+    number: Annotated[int | None, typer.Argument(help="Which lesson; none: the list.")] = None,
     every: Annotated[bool, typer.Option("--list", help="List the lessons.")] = False,
     reset: Annotated[bool, typer.Option("--reset", help="Forget what was run.")] = False,
     step: Annotated[bool, typer.Option("--step", help="Show each scene's code first.")] = False,
@@ -71,7 +71,7 @@ def lesson(
 
 
 def stage(
-    lesson: Annotated[int, typer.Argument(help="0 to 12")],
+    lesson: Annotated[int, typer.Argument(help="Which lesson the package is cut after.")],
     folder: Annotated[Path, typer.Argument(help="An empty or new folder.")],
 ) -> None:
     """Write the package as it stands after a lesson.
