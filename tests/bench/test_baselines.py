@@ -127,6 +127,8 @@ def test_plain_loses_what_it_commits_while_the_broker_is_away(make: Make, proxy:
     exchange.start("api", DELIVERY_AMQP_URL=proxy.url)
     exchange.start("audit")
     first = exchange.publish("m-1")
+    # Cut earlier, the line would take the first with it, too: accepted, and not yet sent.
+    exchange.await_facts(lambda facts: facts["audit"] == [first], "the first one arrives")
     proxy.refusing = True
     proxy.cut()
     lost = exchange.publish("m-2")
