@@ -53,7 +53,7 @@ lesson: $(READY) ## one lesson: make lesson N=07 ARGS=--step
 	@$(BIN)/delivery lesson $(N) $(ARGS)
 
 proof: $(READY) ## the lessons: every printed line, every named function, every diff that must be caught
-	@$(BIN)/python -m pytest tests/proof $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/proof $(ARGS)
 
 mutants: $(READY) ## mutation testing of nine modules (about 40 minutes; tests/mutation/survivors.md)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[mutation]'

@@ -71,7 +71,7 @@ def test_a_broken_variant_is_caught(variant: str, tmp_path: Path) -> None:
     environ = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-m", "delivery", "chaos", "--seed", "1"]
     run = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=600, check=False
+        command, env=environ, capture_output=True, text=True, timeout=900, check=False
     )
 
     print(run.stdout, run.stderr)
