@@ -14,9 +14,9 @@ from delivery.broker import Broker
 from delivery.config import Config
 from delivery.connection import BrokerSettings
 from delivery.management import Management
-from delivery.passwords import file_for
+from delivery.passwords import file_for, passwords_for
 from delivery.routes import routes_of
-from delivery.users import remove
+from delivery.users import apply, differences, remove
 from support.exchange import Exchange, exchange_on
 
 
@@ -54,6 +54,10 @@ class Guarded:
         user = self.users[role]
         self.management.put(f"/api/permissions/%2F/{user.user}", user.patterns | rights)
 
+    def differences(self) -> list[str]:
+        passwords = passwords_for(self.users, {}, self.folder)
+        return differences(self.management, "/", [*self.users.values()], passwords)
+
     def start(self, *roles: str) -> None:
         for role in roles:
             self.exchange.start(role, **self.environ(role))
@@ -61,16 +65,14 @@ class Guarded:
 
 @contextlib.contextmanager
 def guarded_exchange(broker: Broker, folder: Path, namespace: str) -> Iterator[Guarded]:
-    """Apply the plan by the command; nothing is declared yet."""
+    """Give each role its user; nothing is declared yet."""
     with exchange_on(broker, folder, namespace, declared=False) as exchange:
         config = exchange.config
         users = accesses(namespace, config.topology(), routes_of(namespace))
         found = Guarded(exchange, {each.role: each for each in users}, folder / "passwords")
+        passwords = passwords_for(found.users, {}, found.folder, generate=True)
         try:
-            applied = exchange.run(
-                "access", "apply", "--generate", "--passwords", str(found.folder)
-            )
-            assert applied.returncode == 0, applied.stderr
+            apply(found.management, "/", users, passwords)
             yield found
         finally:
             remove(found.management, users)

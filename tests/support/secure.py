@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import io
 import os
 import tarfile
@@ -17,8 +16,6 @@ from delivery import docker_host
 from delivery.container import Container
 from delivery.node import Node
 from delivery.sandbox import disposable_broker
-
-HOUR = datetime.timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -36,14 +33,10 @@ class Secure:
 
 
 @contextlib.contextmanager
-def secure_broker(
-    folder: Path, name: str = "localhost", *, expired: bool = False
-) -> Iterator[Secure]:
-    """Start one whose certificate is for the host *name*, in date or *expired*."""
+def secure_broker(folder: Path) -> Iterator[Secure]:
+    """Start one whose certificate is for the host ``localhost``."""
     ca = trustme.CA()
-    now = datetime.datetime.now(datetime.UTC)
-    server = ca.issue_cert(name, not_after=now - HOUR if expired else now + HOUR)
-    folder.mkdir(parents=True, exist_ok=True)
+    server = ca.issue_cert("localhost")
     ca.cert_pem.write_to_path(str(folder / "ca.pem"))
     files = {
         "ca.pem": ca.cert_pem.bytes(),
