@@ -32,6 +32,7 @@ from delivery.routes import routes_of
 from delivery.services import prepare
 from delivery.topology import Exchange, Queue, Topology
 from delivery.users import remove
+from delivery.verify import verify
 from delivery.vitals import healths
 
 ROLES = ("declare", "relay", "catalog", "audit", "operator", "reconcile", "watch")
@@ -188,6 +189,20 @@ def test_a_role_has_exactly_its_rights(at_rest: Guarded, role: str) -> None:
                 if (re.search(refused, answer) is None) != (short in may.get(right, ())):
                     wrong.append((right, short, answer))
     assert wrong == []
+
+
+def test_who_may_not_publish_is_told_when_it_starts(at_rest: Guarded) -> None:
+    """A right is looked at before any message needs it; who has it hears nothing."""
+    config = at_rest.exchange.config
+    for role, exchange in (("watch", config.exchange), ("watch", ""), ("relay", "")):
+        with (
+            connect(at_rest.config(role).broker) as connection,
+            pytest.raises(ChannelClosedByBroker, match="ACCESS_REFUSED"),
+        ):
+            verify(connection, Topology(), publishes_to=exchange)
+    for role, exchange in (("relay", config.exchange), ("catalog", ""), ("declare", "")):
+        with connect(at_rest.config(role).broker) as connection:
+            verify(connection, Topology(), publishes_to=exchange)
 
 
 def refusal(right: str, kind: str, name: str, user: str) -> str:
