@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import fcntl
+import ipaddress
 import socket
 import tempfile
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import urlsplit
 
-__all__ = ["Check", "Verdict", "folder", "pika", "port", "python"]
+from delivery.address import URL
+
+__all__ = ["Check", "Verdict", "folder", "login", "pika", "port", "python"]
 
 
 class Verdict(StrEnum):
@@ -57,6 +61,16 @@ def port(number: int, variable: str) -> Check:
     return Check(name, Verdict.WARN, seen, f"set {variable} to another port for docker compose")
 
 
+def login(url: str, seen: str) -> Check:
+    """Warn of the login that everybody knows, where others than this machine can use it."""
+    parts = urlsplit(url)
+    known = (parts.username or "guest", parts.password or "guest") == ("guest", "guest")
+    if known and not _is_loopback(parts.hostname or "localhost"):
+        fix = "a user for each service: delivery access plan; then delete guest"
+        return Check(URL, Verdict.WARN, f"{seen}, as guest with the known password", fix)
+    return Check(URL, Verdict.OK, seen)
+
+
 def folder(state_folder: Path) -> Check:
     """See that files can be made and locked where the sandbox's state will be."""
     name, whole = "state folder", state_folder.absolute()
@@ -68,3 +82,10 @@ def folder(state_folder: Path) -> Check:
         fix = "work in a folder of your own, on a local disk"
         return Check(name, Verdict.FAIL, repr(error), fix)
     return Check(name, Verdict.OK, f"{state_folder} can be written and locked")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -24,11 +24,15 @@ def up(context: typer.Context) -> None:
 
     Example: delivery broker up
     """
+    from delivery.address import masked
     from delivery.sandbox import find_broker
 
     terminal: Terminal = context.obj
     broker = find_broker(terminal.environ, terminal.data, say)
-    typer.echo(f"export DELIVERY_AMQP_URL={broker.amqp_url}")
+    if broker.ours:
+        typer.echo(f"export DELIVERY_AMQP_URL={broker.amqp_url}")
+    else:  # whose password it is, knows it
+        typer.echo(f"the broker of DELIVERY_AMQP_URL is ready: {masked(broker.amqp_url)}")
 
 
 @broker_app.command()
@@ -49,19 +53,22 @@ def broker_status_command(context: typer.Context, as_json: Json = False) -> None
 
     Example: delivery broker status --json
     """
+    from delivery.address import masked
     from delivery.sandbox import broker_status
 
     terminal: Terminal = context.obj
     broker = broker_status(terminal.environ, terminal.data)
     running = broker is not None and broker.version != "unknown"
+    urls = (broker.amqp_url, broker.management_url or "") if broker else ("", "")
+    amqp, management = map(masked, urls)
     if as_json:
         fields: dict[str, object] = {"running": running}
         if broker is not None:
             fields |= {
                 "kind": broker.kind.value,
                 "version": broker.version,
-                "amqp_url": broker.amqp_url,
-                "management_url": broker.management_url,
+                "amqp_url": amqp,
+                "management_url": management or None,
                 "ours": broker.ours,
             }
         show_json(fields)
@@ -69,8 +76,8 @@ def broker_status_command(context: typer.Context, as_json: Json = False) -> None
         typer.echo("no broker; start one with: delivery broker up")
     else:
         state = f"RabbitMQ {broker.version}" if running else "does not answer"
-        typer.echo(f"{broker.kind.value}: {state}, {broker.amqp_url}")
-        typer.echo(f"management: {broker.management_url or 'not known'}")
+        typer.echo(f"{broker.kind.value}: {state}, {amqp}")
+        typer.echo(f"management: {management or 'not known'}")
     raise typer.Exit(0 if running else 1)
 
 

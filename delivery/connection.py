@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import parse_qs, urlsplit
 
 import pika
 from pika.adapters.blocking_connection import BlockingConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
-from pika.exceptions import AMQPError
+from pika.exceptions import (
+    AMQPError,
+    AuthenticationError,
+    IncompatibleProtocolError,
+    ProbableAccessDeniedError,
+    ProbableAuthenticationError,
+)
 
+from delivery.address import URL, given_url, parameters_of
 from delivery.any_headers import read_any_headers
 from delivery.errors import DeliveryError, TemporaryError
 
-__all__ = ["BrokerSettings", "BrokerUnavailable", "connect", "describe"]
+__all__ = [
+    "ACCESS_REFUSED",
+    "AccessRefused",
+    "BrokerSettings",
+    "BrokerUnavailable",
+    "connect",
+    "describe",
+    "unavailable",
+]
+
+ACCESS_REFUSED = 403  # AMQP 0-9-1, reply codes
 
 
 # What pika raises when it can't connect. Not all of it is an AMQPError: a name that does not
@@ -28,6 +46,15 @@ class BrokerUnavailable(TemporaryError):
     event = "connection.lost"
 
 
+class AccessRefused(BrokerUnavailable):
+    """The broker is there, but user, password, right or certificate is not as it must be.
+
+    Somebody has to mend that; a later attempt may succeed then.
+    """
+
+    event = "access.refused"
+
+
 @dataclass(frozen=True, kw_only=True)
 class BrokerSettings:
     """Everything needed to reach the broker; times are in seconds.
@@ -37,7 +64,7 @@ class BrokerSettings:
     another heartbeat, ``?heartbeat=10``, as RabbitMQ's URI query parameters do.
     """
 
-    url: str
+    url: str = field(repr=False)  # holds a password
     name: str = "delivery"
     heartbeat: int = 30
     blocked_timeout: float = 20.0
@@ -47,24 +74,16 @@ class BrokerSettings:
     def from_env(cls, environ: Mapping[str, str], *, name: str = "delivery") -> BrokerSettings:
         """Read ``DELIVERY_AMQP_URL`` (amqp://user:password@host:port/vhost) from *environ*.
 
-        Raises DeliveryError if it is not set.
+        Password and CA may be given apart, see ``given_url``. Raises DeliveryError if none is set.
         """
-        url = environ.get("DELIVERY_AMQP_URL", "")
+        url = given_url(environ)
         if not url:
-            raise DeliveryError("no broker is named: set DELIVERY_AMQP_URL")
+            raise DeliveryError(f"no broker is named: set {URL}")
         return cls(url=url, name=name)
 
     def parameters(self) -> pika.URLParameters:
         """Return pika's parameters for one connection. Raises DeliveryError for no AMQP URL."""
-        try:
-            if not self.url.startswith(("amqp://", "amqps://")):  # pika would take any scheme
-                raise ValueError("it must begin with amqp:// or amqps://")
-            parameters = pika.URLParameters(self.url)
-        except (ValueError, IndexError) as error:
-            raise DeliveryError(
-                f"the broker's URL can't be read ({error});"
-                " expected amqp://user:password@host:5672/%2F"
-            ) from error
+        parameters = parameters_of(self.url)
         if "heartbeat" not in parse_qs(urlsplit(self.url).query):
             parameters.heartbeat = self.heartbeat
         parameters.blocked_connection_timeout = self.blocked_timeout
@@ -87,7 +106,7 @@ class BrokerSettings:
 
 
 def connect(settings: BrokerSettings) -> BlockingConnection:
-    """Open one connection; the caller closes it. Raises BrokerUnavailable.
+    """Open one connection; the caller closes it. Raises BrokerUnavailable, AccessRefused.
 
     One connection serves one thread and one direction: a publisher that an alarm blocks must not
     hold up acks.
@@ -96,13 +115,37 @@ def connect(settings: BrokerSettings) -> BlockingConnection:
     try:
         return BlockingConnection(settings.parameters())
     except CONNECT_ERRORS as error:
-        raise BrokerUnavailable(f"no broker at {settings.address}: {describe(error)}") from error
+        raise unavailable(settings, error) from error
+
+
+def unavailable(settings: BrokerSettings, error: BaseException) -> BrokerUnavailable:
+    """Return what a failed attempt to connect means, in words that name neither password."""
+    where, cause = settings.address, _root(error)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return AccessRefused(f"the certificate of {where} is refused: {cause.verify_message}")
+    user = getattr(settings.parameters().credentials, "username", "")
+    match cause:
+        case AuthenticationError() | ProbableAuthenticationError():
+            return AccessRefused(f"{where} refuses user {user!r}: unknown, or a wrong password")
+        case ProbableAccessDeniedError():
+            return AccessRefused(f"{where} refuses user {user!r}: {describe(cause)}")
+    hint = ""
+    if isinstance(cause, IncompatibleProtocolError):
+        hint = "; it is starting, or it speaks TLS (amqps://)"
+    elif isinstance(cause, ssl.SSLError):
+        hint = "; it is starting, or it speaks no TLS (amqp://)"
+    return BrokerUnavailable(f"no broker at {where}: {describe(cause)}{hint}")
 
 
 def describe(error: BaseException) -> str:
     """Return one line for people: pika's connection errors have an empty ``str()``."""
-    causes = getattr(error, "exceptions", None) or error.args
-    for cause in causes:
+    cause = _root(error)
+    return str(cause) or repr(cause)
+
+
+def _root(error: BaseException) -> BaseException:
+    tried = getattr(error, "exceptions", None) or [getattr(error, "exception", None)]
+    for cause in (*reversed(tried), *error.args):  # the last address that was tried comes first
         if isinstance(cause, BaseException):
-            return describe(cause)
-    return str(error) or repr(error)
+            return _root(cause)
+    return error

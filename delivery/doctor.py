@@ -10,15 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pika
-from pika.exceptions import AMQPError
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
+from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from delivery import checks
+from delivery.address import URL, given_url
 from delivery.broker import load
 from delivery.checks import Check, Verdict
 from delivery.docker_host import IMAGE, NoDocker, client, image_present
+from delivery.errors import DeliveryError
 from delivery.management import Management
 from delivery.node_setup import NoServer, scripts
-from delivery.ready import NotReady, probe
+from delivery.ready import probe
 
 __all__ = ["Check", "Verdict", "diagnose"]
 
@@ -67,14 +70,18 @@ def _server() -> Check:
 
 
 def _given(environ: Mapping[str, str]) -> Check:
-    name, url = "DELIVERY_AMQP_URL", environ.get("DELIVERY_AMQP_URL")
-    if not url:
-        return Check(name, Verdict.OK, "not set: the sandbox broker is used")
+    if not environ.get(URL):
+        return Check(URL, Verdict.OK, "not set: the sandbox broker is used")
     try:
+        url = given_url(environ)
         version = probe(url)
-    except (AMQPError, OSError, NotReady) as error:
-        return Check(name, Verdict.FAIL, repr(error), "correct it, or unset it for the sandbox")
-    return Check(name, Verdict.OK, f"RabbitMQ {version}; this user may declare, publish, consume")
+    except ChannelClosedByBroker as refusal:
+        if refusal.reply_code != 403:
+            return Check(URL, Verdict.FAIL, repr(refusal), "see the broker's log")
+        return Check(URL, Verdict.OK, f"a broker answers; this user may not all: {refusal}")
+    except (AMQPError, AMQPConnectorException, OSError, DeliveryError) as error:
+        return Check(URL, Verdict.FAIL, repr(error), "correct it, or unset it for the sandbox")
+    return checks.login(url, f"RabbitMQ {version}; this user may declare, publish, consume")
 
 
 def _any_way(environ: Mapping[str, str], docker: Check, server: Check, given: Check) -> Check:
@@ -96,10 +103,10 @@ def _clock(environ: Mapping[str, str], state_folder: Path) -> Check:
     if not url:
         return Check(name, Verdict.OK, "not compared: no management API at hand")
     try:
-        amqp_url = environ.get("DELIVERY_AMQP_URL", machine.amqp_url if machine else "")
+        amqp_url = given_url(environ) or (machine.amqp_url if machine else "")
         _, headers = Management(url, amqp_url).get("/api/overview")
         there = email.utils.parsedate_to_datetime(headers["Date"]).timestamp()
-    except (OSError, TypeError, ValueError) as error:
+    except (DeliveryError, OSError, TypeError, ValueError) as error:
         return Check(name, Verdict.WARN, f"not compared: {error!r}", "check the management URL")
     apart = abs(time.time() - there)
     if apart > 3:  # the header has whole seconds

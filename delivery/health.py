@@ -47,6 +47,8 @@ class Health(logging.Handler):
         match record.getMessage().rpartition("."):
             case ("connection", _, "lost") | ("channel", _, "closed") | ("consuming", _, "ended"):
                 self._set(State.RECONNECTING, str(fields.get("error", "")))
+            case ("access", _, "refused"):
+                self._set(State.REFUSED, str(fields.get("error", "")))
             case ("store", _, "unavailable") | ("copy", _, "not_confirmed"):
                 self._set(State.PAUSED, str(fields.get("error", "")))
             case ("connection", _, "blocked"):

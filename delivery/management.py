@@ -9,7 +9,10 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
+
+from delivery.address import tls_context
+from delivery.errors import DeliveryError
 
 __all__ = ["Management"]
 
@@ -42,7 +45,8 @@ class Management:
         try:
             parts, amqp = urlsplit(self.url), urlsplit(self.amqp_url)
             user = parts if parts.username else amqp
-            login = base64.b64encode(f"{user.username}:{user.password}".encode()).decode()
+            said = f"{unquote(user.username or '')}:{unquote(user.password or '')}"
+            login = base64.b64encode(said.encode()).decode()
             host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
             port = f":{parts.port}" if parts.port else ""
             request = urllib.request.Request(  # noqa: S310 - the operator's own address
@@ -52,10 +56,13 @@ class Management:
                 headers={"Authorization": f"Basic {login}", "Content-Type": "application/json"},
             )
             # No proxy: the broker is asked directly, and its password goes nowhere else.
-            direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+            handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
+            if parts.scheme == "https":
+                handlers.append(urllib.request.HTTPSHandler(context=tls_context(self.amqp_url)))
+            direct = urllib.request.build_opener(*handlers)
             with direct.open(request, timeout=5) as answer:
                 return json.loads(answer.read() or b"null"), answer.headers
-        except (http.client.HTTPException, ValueError) as error:
+        except (http.client.HTTPException, ValueError, DeliveryError) as error:
             raise OSError(f"no management API there: {error!r}") from error
 
     def unacked(self, queue: str) -> int | None:

@@ -9,7 +9,7 @@ from types import TracebackType
 from pika import BasicProperties
 
 from delivery.confirms import Answer, InFlight, NotConfirmed, Outcome
-from delivery.connection import BrokerSettings, BrokerUnavailable
+from delivery.connection import AccessRefused, BrokerSettings, BrokerUnavailable
 from delivery.publisher import Message
 from delivery.wire import Wire
 
@@ -90,4 +90,5 @@ class ConfirmedChannel:
 
     def _check(self) -> None:
         if self._wire.gone:
-            raise BrokerUnavailable(f"the connection to {self._address} is gone: {self._wire.gone}")
+            kind = AccessRefused if self._wire.refused else BrokerUnavailable
+            raise kind(f"the connection to {self._address} is gone: {self._wire.gone}")

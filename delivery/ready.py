@@ -18,6 +18,7 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
+from delivery.address import parameters_of
 from delivery.errors import DeliveryError
 from delivery.management import Management
 
@@ -99,12 +100,10 @@ def wait_ready(
 
 
 def _parameters(amqp_url: str) -> pika.URLParameters:
-    if not amqp_url.startswith(("amqp://", "amqps://")):  # pika would take any scheme
-        raise NotReady("that is not an AMQP URL: amqp://user:password@host:5672/%2F is one")
     try:
-        return pika.URLParameters(amqp_url)
-    except ValueError as error:
-        raise NotReady(f"that AMQP URL cannot be read: {error}") from error
+        return parameters_of(amqp_url)
+    except DeliveryError as error:
+        raise NotReady(f"no AMQP URL to connect with: {error}") from error
 
 
 @contextlib.contextmanager

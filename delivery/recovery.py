@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pika.exceptions import AMQPChannelError, AMQPError
+from pika.exceptions import AMQPChannelError, AMQPError, ChannelClosedByBroker
 
-from delivery.connection import describe
+from delivery.connection import ACCESS_REFUSED, AccessRefused, describe
 from delivery.errors import TemporaryError
 from delivery.stopping import Stop
 
@@ -46,8 +46,8 @@ def keep_connected(
 
     *work* opens its own connections and closes them. A run of *stable_after* seconds counts as
     recovered: the next pause is the first one again. Every other error is raised. The pause is
-    logged under what it is for: ``connection.lost``, ``channel.closed``, or what a TemporaryError
-    names itself, such as ``store.unavailable``.
+    logged under what it is for: ``connection.lost``, ``channel.closed``, ``access.refused``, or
+    what a TemporaryError names itself, such as ``store.unavailable``.
     """
     failures = 0
     while not stop:
@@ -69,4 +69,6 @@ def keep_connected(
 def _event(error: TemporaryError | AMQPError) -> str:
     if isinstance(error, TemporaryError):
         return error.event
+    if isinstance(error, ChannelClosedByBroker) and error.reply_code == ACCESS_REFUSED:
+        return AccessRefused.event
     return "channel.closed" if isinstance(error, AMQPChannelError) else "connection.lost"

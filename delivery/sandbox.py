@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from delivery.address import URL, given_url
 from delivery.broker import Broker, Kind, Machine, NotOurs, load, silent
 from delivery.docker_host import NoDocker, image_present
 from delivery.errors import DeliveryError
@@ -26,7 +27,7 @@ __all__ = [
     "kinds_here",
 ]
 
-URL, MANAGEMENT_URL, FORCE = "DELIVERY_AMQP_URL", "DELIVERY_MANAGEMENT_URL", "DELIVERY_BROKER"
+MANAGEMENT_URL, FORCE = "DELIVERY_MANAGEMENT_URL", "DELIVERY_BROKER"
 PATIENCE = 10.0  # seconds for a given broker to come up
 
 
@@ -57,7 +58,7 @@ def given_broker(environ: Mapping[str, str]) -> Broker | None:
     """Return the broker that DELIVERY_AMQP_URL names, unasked; None if it names none."""
     if not environ.get(URL):
         return None
-    return Broker(Kind.GIVEN, environ[URL], environ.get(MANAGEMENT_URL), "unknown")
+    return Broker(Kind.GIVEN, given_url(environ), environ.get(MANAGEMENT_URL), "unknown")
 
 
 def broker_status(environ: Mapping[str, str], state_folder: Path) -> Broker | None:
@@ -125,7 +126,7 @@ def _forced(environ: Mapping[str, str]) -> Kind | None:
 
 
 def _given(environ: Mapping[str, str], say: Callable[[str], None]) -> Broker:
-    url, management = environ[URL], environ.get(MANAGEMENT_URL)
+    url, management = given_url(environ), environ.get(MANAGEMENT_URL)
     try:
         version = wait_ready(
             url, say, management_url=management, deadline=PATIENCE, hopeless=REFUSED

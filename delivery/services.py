@@ -7,11 +7,13 @@ import sqlite3
 import time
 from collections.abc import Callable
 
+from pika.exceptions import ChannelClosedByBroker
+
 from delivery.audit import append
 from delivery.catalog import upsert
 from delivery.config import Config
 from delivery.confirms import Outcome
-from delivery.connection import connect
+from delivery.connection import ACCESS_REFUSED, connect
 from delivery.consumer import consume
 from delivery.dead import park
 from delivery.errors import DeliveryError
@@ -30,7 +32,8 @@ from delivery.stopping import Stop
 from delivery.store import StoreUnavailable, file_of, reading
 from delivery.stores import PUBLISHER
 from delivery.strikes import limit_deaths
-from delivery.topology import declare
+from delivery.topology import Topology, declare
+from delivery.verify import own_queues, verify
 
 __all__ = ["handler_of", "prepare", "run_receiver", "run_relay"]
 
@@ -50,12 +53,23 @@ def handler_of(route: Route) -> Handler:
     return effects[route.recipient]
 
 
-def prepare(config: Config, process: str) -> None:
-    """Lint the topology and declare it. Raises DeliveryError, TopologyConflict."""
+def prepare(
+    config: Config, process: str, used: Topology | None = None, *, publishes_to: str = ""
+) -> None:
+    """Lint the topology and declare it. Raises DeliveryError, TopologyConflict.
+
+    A user who may not declare needs not, if *used* says what must be there, and *publishes_to* the
+    exchange that it must be allowed to publish to. Raises NotDeclared or pika's 403 if it isn't so.
+    """
     if problems := config.problems():
         raise DeliveryError("the topology has mistakes: " + "; ".join(map(str, problems)))
     with connect(config.named(process)) as connection:
-        declare(connection, config.topology())
+        try:
+            declare(connection, config.topology())
+        except ChannelClosedByBroker as refusal:
+            if used is None or refusal.reply_code != ACCESS_REFUSED:
+                raise
+            verify(connection, used, publishes_to=publishes_to)
 
 
 def run_relay(
@@ -93,7 +107,8 @@ def _relay(
     batch: int,
     turn: Callable[[], None],
 ) -> None:
-    prepare(config, "relay")
+    exchanges = tuple(each for each in config.topology().exchanges if each.name == config.exchange)
+    prepare(config, "relay", Topology(exchanges), publishes_to=config.exchange)
     with ConfirmedChannel(config.named("relay")) as channel:
         log.info("relay.ready", extra={"broker": config.broker.address})
         limit = 1  # a broker in alarm takes the connection and answers nothing: no batch for it
@@ -164,7 +179,7 @@ def run_receiver(
     watched = Watched(route, config.retries_ms, keep)
 
     def work() -> None:
-        prepare(config, recipient)
+        prepare(config, recipient, own_queues(config.topology(), route))
         settings = config.named(recipient)
         with connect(settings) as inbound, ConfirmedChannel(settings) as outbound:
             log.info(f"{recipient}.ready", extra={"broker": config.broker.address})

@@ -24,6 +24,7 @@ class State(enum.Enum):
     STARTING = "starting"
     READY = "ready"
     RECONNECTING = "reconnecting"  # the broker can't be reached, or went away
+    REFUSED = "refused"  # it can, but user, password, right or certificate must be mended
     BLOCKED = "blocked"  # the broker takes no messages (an alarm)
     PAUSED = "paused"  # not the broker's fault: the own store, or a copy that is not safe
     STALLED = "stalled"  # its loop gives no sign of life

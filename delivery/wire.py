@@ -10,10 +10,17 @@ from typing import Any
 from pika import BasicProperties, SelectConnection
 from pika.adapters.select_connection import IOLoop
 from pika.channel import Channel
+from pika.exceptions import ChannelClosedByBroker
 from pika.spec import Basic
 
 from delivery.confirms import InFlight
-from delivery.connection import BrokerSettings, BrokerUnavailable, describe
+from delivery.connection import (
+    ACCESS_REFUSED,
+    BrokerSettings,
+    BrokerUnavailable,
+    describe,
+    unavailable,
+)
 from delivery.publisher import Message
 
 __all__ = ["Wire"]
@@ -52,11 +59,12 @@ class Wire:
 
     ``gone`` says why the connection can't be used any more; empty while it can. ``blocked`` is the
     broker's reason for not taking publishes now (an alarm), empty while it does. Raises
-    BrokerUnavailable if it can't be opened.
+    BrokerUnavailable, AccessRefused if it can't be opened.
     """
 
     def __init__(self, settings: BrokerSettings, in_flight: InFlight) -> None:
         self.gone = self.blocked = ""
+        self._error: BaseException | None = None
         self._in_flight = in_flight
         self._channel: Channel | None = None
         self._confirming = self._closed = False
@@ -75,9 +83,16 @@ class Wire:
         # A second more than pika's own limit, so that pika can give up in order.
         self.run_until(ready, settings.stack_timeout + 1.0)
         if not self._confirming:
-            reason = self.gone or "no answer in time"
             self.close()
-            raise BrokerUnavailable(f"no broker at {settings.address}: {reason}")
+            if self._error is not None:
+                raise unavailable(settings, self._error) from self._error
+            raise BrokerUnavailable(f"no broker at {settings.address}: no answer in time")
+
+    @property
+    def refused(self) -> bool:
+        """Whether the broker closed the channel because this user lacks a right."""
+        error = self._error
+        return isinstance(error, ChannelClosedByBroker) and error.reply_code == ACCESS_REFUSED
 
     def publish(self, message: Message) -> None:
         """Write *message*, mandatory, to the socket or to pika's buffer."""
@@ -151,4 +166,7 @@ class Wire:
         self._in_flight.answered(answer.delivery_tag, multiple=answer.multiple, ack=ack)
 
     def _on_closed(self, _source: object, reason: BaseException | str) -> None:
-        self.give_up(describe(reason) if isinstance(reason, BaseException) else reason)
+        if isinstance(reason, BaseException):
+            self._error = self._error or reason
+            reason = describe(reason)
+        self.give_up(reason)

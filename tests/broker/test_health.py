@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,11 +13,7 @@ import pytest
 from support.exchange import Exchange, exchange_on
 from support.waiting import wait_for
 
-from delivery import docker_host
 from delivery.broker import Broker
-from delivery.container import Container
-from delivery.node import Node
-from delivery.node_setup import environment, scripts
 
 
 @pytest.fixture
@@ -103,21 +98,32 @@ def test_a_copy_that_is_not_safe_is_a_pause_and_not_the_connections_fault(
     assert exchange.cast["catalog"].log().count(queue) >= 1
 
 
-def test_the_broker_in_alarm(breakable_broker: Broker, tmp_path: Path, namespace: str) -> None:
-    """Memory alarm: blocked with the broker's reason; ready when it is over, and all is sent."""
+# What is set off by an impossible limit, and the limit that ends it.
+ALARMS = {
+    "memory": ("set_vm_memory_high_watermark", "0.0000001", "0.6"),
+    "disk": ("set_disk_free_limit", "9000GB", "50MB"),
+}
+
+
+@pytest.mark.parametrize("alarm", ALARMS)
+def test_the_broker_in_alarm(
+    breakable_broker: Broker, tmp_path: Path, namespace: str, alarm: str
+) -> None:
+    """No memory, no disk: blocked with the broker's reason; ready when it is over, and all sent."""
+    limit, impossible, usual = ALARMS[alarm]
     with exchange_on(breakable_broker, tmp_path, namespace) as exchange:
         url = start(exchange, "relay")
         exchange.start("audit")
         exchange.cast["relay"].await_event("relay.ready")
-        watermark(breakable_broker, 0.0000001)
+        breakable_broker.ctl(limit, impossible)
         try:
             exchange.accept("m-1")
             wait_for(lambda: got(url, "/readyz")[1]["status"] == "blocked", "it is said")
-            assert "memory" in got(url, "/readyz")[1]["reason"]
+            assert alarm in got(url, "/readyz")[1]["reason"]
             assert 'delivery_connection_blocked{process="relay"} 1.0' in metrics(url)
             assert asked(exchange, "relay")[:2] == (1, "blocked")
         finally:
-            watermark(breakable_broker, 0.6)
+            breakable_broker.ctl(limit, usual)
         wait_for(lambda: got(url, "/readyz")[1]["status"] == "ready", "it is over", 60)
         (event_id,) = exchange.select("publisher", "SELECT event_id FROM outbox")
         exchange.await_receipt("audit", event_id)
@@ -126,16 +132,3 @@ def test_the_broker_in_alarm(breakable_broker: Broker, tmp_path: Path, namespace
 
 def metrics(url: str) -> str:
     return httpx.get(url + "/metrics", trust_env=False).text
-
-
-def watermark(broker: Broker, fraction: float) -> None:
-    """Set the broker's memory limit: far below what it uses is an alarm."""
-    command = ["rabbitmqctl", "set_vm_memory_high_watermark", f"{fraction:f}"]
-    machine = broker.machine
-    if isinstance(machine, Container):
-        done = docker_host.client().containers.get(machine.container_id).exec_run(command)
-        assert done.exit_code == 0, done.output
-        return
-    assert isinstance(machine, Node)
-    env = environment(machine.folder, machine.ports)
-    subprocess.run([str(scripts() / command[0]), *command[1:]], env=env, check=True, timeout=60)

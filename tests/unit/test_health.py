@@ -36,6 +36,7 @@ def test_each_state_by_the_record_that_tells_it(health: Health) -> None:
     assert say(health, "relay.ready") == (State.READY, "")
     for event in ("connection.lost", "channel.closed", "consuming.ended"):
         assert say(health, event, error=f"no {event}") == (State.RECONNECTING, f"no {event}")
+    assert say(health, "access.refused", error="no right") == (State.REFUSED, "no right")
     assert say(health, "relay.ready") == (State.READY, "")
     assert say(health, "connection.blocked", reason="low on memory") == (
         State.BLOCKED,

@@ -10,7 +10,7 @@ import pytest
 from pika.exceptions import AMQPConnectionError, ChannelClosedByBroker, StreamLostError
 
 from delivery.confirms import Answer, NotConfirmed, Outcome
-from delivery.connection import BrokerSettings, BrokerUnavailable, connect
+from delivery.connection import AccessRefused, BrokerSettings, BrokerUnavailable, connect
 from delivery.errors import DeliveryError, TemporaryError
 from delivery.reader import ConsumingEnded
 from delivery.recovery import Backoff, keep_connected
@@ -136,7 +136,9 @@ def test_the_log_says_what_was_lost_though_pikas_errors_have_no_text(
     [
         (BrokerUnavailable("gone"), "connection.lost"),
         (StreamLostError("reset"), "connection.lost"),
-        (ChannelClosedByBroker(403, "ACCESS_REFUSED"), "channel.closed"),
+        (ChannelClosedByBroker(404, "NOT_FOUND"), "channel.closed"),
+        (ChannelClosedByBroker(403, "ACCESS_REFUSED"), "access.refused"),
+        (AccessRefused("wrong password"), "access.refused"),
         (ConsumingEnded("queue deleted"), "consuming.ended"),
         (StoreUnavailable("locked"), "store.unavailable"),
         (NotConfirmed(Answer(Outcome.RETURNED), "q"), "copy.not_confirmed"),
