@@ -8,6 +8,7 @@ import pytest
 from support.waiting import wait_for
 
 from delivery.dead import dead_topology
+from delivery.diagram import mermaid
 from delivery.errors import DeliveryError
 from delivery.lanes import Lane, lane_route, lane_topology, run_lanes, with_alternate
 from delivery.lint import lint
@@ -80,3 +81,11 @@ def test_a_worker_that_fails_ends_the_others_and_is_heard() -> None:
 
     with pytest.raises(DeliveryError, match="no store"):
         run_lanes(LANES, work, stop)
+
+
+def test_the_diagram_shows_where_what_no_queue_wants_goes() -> None:
+    """A dotted arrow to the alternate, which takes every key."""
+    lines = mermaid(with_alternate(topology_of([ROUTE]), ROUTE.exchange)).splitlines()
+
+    assert '    x0 -. "no queue wants it" .-> x1' in lines
+    assert '    x1 -- "every key" --> q3' in lines

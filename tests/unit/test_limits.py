@@ -6,6 +6,7 @@ import pytest
 from pika import BasicProperties
 
 from delivery.dead import dead_queue, dead_topology
+from delivery.diagram import mermaid
 from delivery.errors import DeliveryError
 from delivery.limits import Limit, Refuse, Shed, bounded, policy_steps, shed_because
 from delivery.lint import lint
@@ -87,3 +88,13 @@ def test_a_policy_says_what_happens_beyond_the_length_before_the_length() -> Non
 def test_what_the_broker_did_not_move_has_no_reason() -> None:
     """Parked by us, say."""
     assert shed_because(BasicProperties()) == ""
+
+
+@pytest.mark.parametrize(
+    ("ttl_ms", "label"), [(5_000, "after 5000 ms, or beyond 100"), (None, "beyond 100")]
+)
+def test_the_diagram_shows_when_a_queue_sheds(ttl_ms: int | None, label: str) -> None:
+    """A dotted arrow, as for everything that the broker moves by itself."""
+    drawn = mermaid(bounded(TOPOLOGY, {ROUTE.queue: Shed(100, ttl_ms, DEAD)}))
+
+    assert f'    q1 -. "{label}" .-> q3' in drawn.splitlines()
