@@ -8,7 +8,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -34,6 +34,7 @@ class Settlement(enum.Enum):
 FailurePolicy = Callable[[Delivery, Exception], Settlement]
 Guard = Callable[[Delivery, sqlite3.Connection], AbstractContextManager[None]]
 Results = Sequence[Handled | Failed]
+NOBODY_ELSE = nullcontext()
 
 
 def requeue(delivery: Delivery, error: Exception) -> Settlement:
@@ -54,13 +55,15 @@ def consume(
     idle: float | None = None,
     stop: Stop | None = None,
     meanwhile: Callable[[], None] = lambda: None,
+    turn: AbstractContextManager[object] = NOBODY_ELSE,
 ) -> None:
     """Process *queue* until *stop*, or until nothing arrived for *idle* seconds.
 
     This thread serves the connection while one worker thread runs the transactions, so a handler
     may take longer than the heartbeat. At most *batch* deliveries share a transaction; the broker
     hands over at most *prefetch* unsettled ones. A redelivered message is handled inside *guard*,
-    which refuses it by raising PermanentError.
+    which refuses it by raising PermanentError. *turn* is held for each transaction: a lock that the
+    consumers of one SQLite file share, whose waiting writers would only look again now and then.
 
     Raises TemporaryError (ConsumingEnded, StoreUnavailable, NotConfirmed ...) and pika's AMQPError;
     what was not settled by then returns to the queue when the channel closes.
@@ -72,7 +75,7 @@ def consume(
             reader.serve_until(lambda: bool(reader) or bool(stop), idle)
             if stop or not reader:
                 break
-            job = worker.submit(_work, reader.take(batch), store, handle, guard)
+            job = worker.submit(_work, reader.take(batch), store, handle, guard, turn)
             job.add_done_callback(lambda _: reader.wake())
             reader.serve_until(job.done)
             _settle(channel, job, on_failure)
@@ -80,12 +83,17 @@ def consume(
 
 
 def _work(
-    taken: Sequence[Delivery], store: sqlite3.Connection, handle: Handler, guard: Guard | None
+    taken: Sequence[Delivery],
+    store: sqlite3.Connection,
+    handle: Handler,
+    guard: Guard | None,
+    turn: AbstractContextManager[object],
 ) -> Results:
     if guard is None or not taken[0].redelivered:
-        return apply_batch(taken, store, handle)
+        with turn:
+            return apply_batch(taken, store, handle)
     try:
-        with guard(taken[0], store):
+        with turn, guard(taken[0], store):
             return apply_batch(taken, store, handle)
     except PermanentError as refusal:
         return [Failed(taken[0], refusal)]

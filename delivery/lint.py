@@ -121,12 +121,17 @@ def _alternates(topology: Topology) -> Iterator[Problem]:
                 f"its alternate exchange {name!r} has no queue: what no queue wants vanishes there",
                 "bind a queue to it",
             )
-        elif alternate.kind != "fanout":
+        elif not _takes_all(topology, alternate):
             yield Problem(
                 thing,
                 f"its alternate exchange {name!r} is a {alternate.kind} and may route nowhere",
                 "make it a fanout",
             )
+
+
+def _takes_all(topology: Topology, exchange: Exchange) -> bool:
+    keys = {binding.key for binding in topology.bindings if binding.exchange == exchange.name}
+    return exchange.kind == "fanout" or (exchange.kind == "topic" and "#" in keys)
 
 
 def _dead_letters(topology: Topology) -> Iterator[Problem]:

@@ -293,3 +293,31 @@ def test_what_the_guard_refuses_is_the_policys_to_settle(
     handled = {good.id} if settlement is Settlement.ELSEWHERE else {good.id, killer.id}
     assert set(seen) == handled
     assert world.ready(world.audit.queue) == 0
+
+
+def test_a_turn_is_held_for_each_transaction_and_given_back(world: World) -> None:
+    """Also around the guard of a redelivered message, and when the handler fails."""
+    world.declare(routes=[world.audit])
+    world.publish(event("good"), event("bad"))
+    log: list[str] = []
+
+    class Turn:
+        def __enter__(self) -> None:
+            log.append("(")
+
+        def __exit__(self, *error: object) -> None:
+            log.append(")")
+
+    def handle(of: Event, tx: sqlite3.Connection) -> Effect:
+        log.append(of.subject)
+        if of.subject == "bad" and log.count("bad") == 1:
+            raise RuntimeError("the first time")
+        return Effect.APPLIED
+
+    @contextmanager
+    def guard(delivery: Delivery, store: sqlite3.Connection) -> Iterator[None]:
+        log.append("guard")
+        yield
+
+    with consuming(world, handle, guard=guard, turn=Turn()):
+        assert log == ["(", "good", ")", "(", "bad", ")", "(", "guard", "bad", ")"]

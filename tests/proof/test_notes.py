@@ -11,6 +11,8 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import delivery.dead
+import delivery.lanes
+import delivery.limits
 import delivery.retry
 import delivery.routes
 import delivery.topology
@@ -77,7 +79,8 @@ def test_the_picture_is_drawn_by_the_code(folder: Path) -> None:
         r"<!-- mermaid: (.+?) -->\n```mermaid\n(.*?)```", notes(folder), re.S
     )
     names: dict[str, object] = {}
-    for module in (delivery.topology, delivery.routes, delivery.retry, delivery.dead):
+    drawn = (delivery.topology, delivery.routes, delivery.retry, delivery.dead)
+    for module in (*drawn, delivery.lanes, delivery.limits):
         names |= vars(module)
     assert picture == mermaid(eval(expression, names))
 

@@ -123,9 +123,18 @@ def test_an_alternate_exchange_that_is_no_fanout_is_found() -> None:
     assert "is a topic and may route nowhere" in problems(topology)
 
 
-def test_a_fanout_alternate_with_a_queue_is_fine() -> None:
-    """This is the shape that loses nothing."""
+@pytest.mark.parametrize(("kind", "key"), [("direct", "#"), ("headers", "#"), ("topic", "*.#")])
+def test_an_alternate_exchange_that_does_not_take_every_key_is_found(kind: str, key: str) -> None:
+    """``#`` is a pattern for a topic exchange only; ``*.#`` does not take the empty key."""
+    found = problems(with_alternate(Binding("alt", "lost", key), kind=kind))
+
+    assert f"is a {kind} and may route nowhere" in found
+
+
+def test_an_alternate_that_takes_every_key_is_fine() -> None:
+    """These are the two shapes that lose nothing."""
     assert problems(with_alternate(Binding("alt", "lost", ""))) == ""
+    assert problems(with_alternate(Binding("alt", "lost", "#"), kind="topic")) == ""
 
 
 @pytest.mark.parametrize("limit", ["x-message-ttl", "x-max-length", "x-max-length-bytes"])

@@ -1,0 +1,147 @@
+"""The commands about what no queue wanted: declare, list, replay."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delivery.errors import DeliveryError
+from delivery.terminal import Terminal, operator, show_json
+
+if TYPE_CHECKING:
+    from delivery.config import Config
+    from delivery.topology import Topology
+    from delivery.unrouted import Unrouted
+
+__all__ = ["register", "unrouted_app"]
+
+unrouted_app = typer.Typer(
+    help="Messages that no queue wanted: catch them, look, replay.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+Json = Annotated[bool, typer.Option("--json", help="For machines.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``unrouted`` to the command line."""
+    app.add_typer(unrouted_app, name="unrouted")
+
+
+@unrouted_app.command("declare")
+def declare_command(context: typer.Context, as_json: Json = False) -> None:
+    """Give the events exchange an alternate: from now on, what no queue wants is parked.
+
+    By a policy, because an exchange that exists can't be declared with another argument. Its
+    publishers get no return any more. Needs the management plugin.
+
+    Example: delivery unrouted declare
+    """
+    from urllib.parse import quote, urlsplit
+
+    from delivery.connection import connect
+    from delivery.lanes import unrouted_queue
+    from delivery.topology import declare
+
+    config: Config = context.obj.config(start_broker=True)
+    if config.management is None:
+        raise DeliveryError("the policy needs the management plugin: set DELIVERY_MANAGEMENT_URL")
+    with connect(config.named("operator")) as connection:
+        declare(connection, _topology(config))
+    name = unrouted_queue(config.exchange)
+    vhost = urlsplit(config.broker.url).path[1:] or "%2F"
+    config.management.put(
+        f"/api/policies/{vhost}/{quote(name, safe='')}",
+        {
+            "pattern": f"^{config.exchange.replace('.', '[.]')}$",
+            "definition": {"alternate-exchange": name},
+            "apply-to": "exchanges",
+        },
+    )
+    if as_json:
+        show_json({"exchange": config.exchange, "parking": name})
+    else:
+        typer.echo(f"what no queue of {config.exchange} wants is kept in {name} from now on")
+
+
+@unrouted_app.command("list")
+def list_command(
+    context: typer.Context,
+    check: Annotated[bool, typer.Option("--check", help="End with 1 if there is any.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List what is parked, oldest first, and whether a queue wants it now. Nothing is changed.
+
+    Example: delivery unrouted list --check
+    """
+    from delivery.connection import connect
+    from delivery.unrouted import alarm, look
+
+    config: Config = context.obj.config()
+    with connect(config.named("operator")) as connection:
+        count = alarm(connection, config.exchange)
+        found = look(connection, _topology(config), config.exchange)
+    _show(found, as_json=as_json)
+    raise typer.Exit(1 if check and count else 0)
+
+
+@unrouted_app.command()
+def replay(
+    context: typer.Context,
+    reason: Annotated[str, typer.Option(help="Why; it is kept in the trail.")],
+    ids: Annotated[list[str] | None, typer.Option("--id", help="May be repeated.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All that a queue wants now.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Declare the topology, and publish again what it has a queue for; the rest stays parked.
+
+    Example: delivery unrouted replay --all --reason "the queue is bound now"
+    """
+    from contextlib import closing
+
+    from delivery.connection import connect
+    from delivery.pipeline import ConfirmedChannel
+    from delivery.stores import PUBLISHER
+    from delivery.trail import begin, conclude
+    from delivery.unrouted import look, replay_unrouted
+
+    if bool(ids) == every:
+        raise DeliveryError("say which messages: --id KEY (may be repeated), or --all")
+    terminal: Terminal = context.obj
+    config, who, acts = terminal.config(), operator(), []
+    topology, exchange = _topology(config), config.exchange
+    with (
+        connect(config.named("operator")) as connection,
+        ConfirmedChannel(config.named("operator")) as publisher,
+        closing(terminal.stores.open(PUBLISHER)) as store,
+    ):
+
+        def record(message: Unrouted) -> None:
+            about = {"operator": who, "reason": reason, "dead_reason": "unrouted"}
+            acts.append(begin(store, "replay", "unrouted", message.key, **about))
+
+        keys = {each.key for each in look(connection, topology, exchange)}
+        if strangers := sorted(set(ids or ()) - keys):
+            raise DeliveryError(f"not parked in {exchange!r}: {', '.join(strangers)}")
+        chosen = keys if every else set(ids or ())
+        sent = replay_unrouted(connection, publisher, topology, exchange, chosen, record=record)
+        conclude(store, [(act, "sent") for act in acts])
+    _show(sent, as_json=as_json)
+
+
+def _topology(config: Config) -> Topology:
+    from delivery.lanes import parking_topology
+
+    return config.topology() + parking_topology(config.exchange)
+
+
+def _show(messages: list[Unrouted], *, as_json: bool) -> None:
+    if as_json:
+        names = ("key", "exchange", "routing_key", "wanted")
+        show_json([{name: getattr(each, name) for name in names} for each in messages])
+        return
+    for each in messages:
+        now = "a queue wants it now" if each.wanted else "no queue wants it"
+        typer.echo(f"{each.key}  {each.exchange} {each.routing_key!r}: {now}")
+    typer.echo(f"{len(messages)} message(s)")

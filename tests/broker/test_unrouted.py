@@ -1,0 +1,106 @@
+"""The commands about what no queue wanted, on an exchange that already runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.exchange import Exchange, exchange_on
+from support.waiting import wait_for
+
+from delivery.broker import Broker
+from delivery.confirms import Outcome
+from delivery.connection import connect
+from delivery.lanes import unrouted_queue
+from delivery.pipeline import ConfirmedChannel
+from delivery.publisher import Message, envelope
+from delivery.stores import PUBLISHER
+
+
+@pytest.fixture
+def exchange(broker: Broker, tmp_path: Path, namespace: str) -> Iterator[Exchange]:
+    with exchange_on(broker, tmp_path, namespace) as exchange:
+        yield exchange
+        parking = unrouted_queue(exchange.config.exchange)
+        with connect(exchange.config.broker) as connection:
+            connection.channel().queue_delete(parking)
+            connection.channel().exchange_delete(parking)
+        assert exchange.config.management is not None
+        exchange.config.management.delete(f"/api/policies/%2F/{parking}")
+
+
+def parsed(exchange: Exchange, *words: str, code: int = 0) -> Any:
+    ended = exchange.run("unrouted", *words, "--json")
+    assert ended.returncode == code, ended.stderr
+    return json.loads(ended.stdout)
+
+
+def send(exchange: Exchange, message_id: str, key: str) -> Outcome:
+    about = envelope(message_id, "material.published.v1", timestamp=1)
+    with ConfirmedChannel(exchange.config.broker) as channel:
+        return channel.send(Message(exchange.config.exchange, key, about, b"{}")).outcome
+
+
+def test_caught_listed_and_replayed_on_an_exchange_that_runs(exchange: Exchange) -> None:
+    """The policy takes effect without another declare; processes declare as before."""
+    exchange.start("relay")
+    assert send(exchange, "lost", "typo.material") is Outcome.RETURNED
+
+    made = parsed(exchange, "declare")
+
+    assert made["parking"] == f"{made['exchange']}.unrouted"
+    wait_for(lambda: send(exchange, "m-1", "typo.material") is Outcome.CONFIRMED, "the policy acts")
+    assert parsed(exchange, "list") == [
+        {
+            "key": "m-1",
+            "exchange": made["exchange"],
+            "routing_key": "typo.material",
+            "wanted": False,
+        }
+    ]
+    assert len(parsed(exchange, "list", "--check", code=1)) == 1
+    assert parsed(exchange, "replay", "--all", "--reason", "try") == []
+    exchange.start("catalog")  # it declares the topology, and is no conflict with the policy
+    assert exchange.run("topology", "declare").returncode == 0
+
+
+def test_a_replay_is_in_the_trail_before_it_is_sent(exchange: Exchange) -> None:
+    """The binding was away for a while; the event is sent to all who want it, and why is kept."""
+    exchange.start("relay")
+    parsed(exchange, "declare")
+    topology = exchange.config.topology()
+    with connect(exchange.config.broker) as connection:
+        for binding in topology.bindings:
+            connection.channel().queue_unbind(binding.queue, binding.exchange, binding.key)
+    (event_id,) = exchange.accept("m-1")
+    confirmed = "SELECT count(*) FROM outbox WHERE confirmed_at IS NOT NULL"
+    wait_for(lambda: exchange.select(PUBLISHER, confirmed) == [1], "confirmed, though parked")
+
+    ended = exchange.run("unrouted", "replay", "--all", "--reason", "bound again")
+
+    assert "1 message(s)" in ended.stdout
+    assert exchange.place("catalog").ready == exchange.place("audit").ready == 1
+    columns = "action, recipient, message_id, dead_reason, reason, result"
+    assert exchange.select(PUBLISHER, f"SELECT {columns} FROM trail") == [
+        ("replay", "unrouted", event_id, "unrouted", "bound again", "sent")
+    ]
+    assert parsed(exchange, "list", "--check") == []
+
+
+def test_a_choice_that_is_none_is_refused(exchange: Exchange) -> None:
+    """Neither or both of --id and --all; an id that is not parked; no parking queue at all."""
+    exchange.start("relay")
+    assert "delivery unrouted declare" in exchange.run("unrouted", "list").stderr
+    parsed(exchange, "declare")
+
+    for words, said in (
+        ((), "say which messages"),
+        (("--all", "--id", "m-1"), "say which messages"),
+        (("--id", "m-9"), "not parked"),
+    ):
+        ended = exchange.run("unrouted", "replay", "--reason", "r", *words)
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert said in ended.stderr
