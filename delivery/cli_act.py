@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delivery.terminal import Terminal, operator, show_json
+from delivery.terminal import Terminal, operator, show_json_list
 
 if TYPE_CHECKING:
     from delivery.desk import Desk
@@ -84,7 +84,7 @@ def drop(
     """
     with _desk(context, recipient) as desk:
         keys = desk.choose(ids or [], every=every, group=group)
-        dropped = {each.key for each in desk.drop(keys, reason=reason, operator=operator())}
+        dropped = set(desk.drop(keys, reason=reason, operator=operator()))
         vanished = {key: desk.absence(key) for key in sorted(keys - dropped)}
     _report(dict.fromkeys(sorted(dropped), "dropped"), vanished, as_json=as_json)
     raise typer.Exit(1 if vanished else 0)
@@ -92,8 +92,8 @@ def drop(
 
 def _report(said: dict[str, str], vanished: dict[str, str], *, as_json: bool) -> None:
     if as_json:
-        found = [{"id": key, "result": result} for key, result in (said | vanished).items()]
-        show_json(found)
+        both = (said | vanished).items()
+        show_json_list({"id": key, "result": result} for key, result in both)
         return
     for key, result in said.items():
         typer.echo(f"{key}  {result}")

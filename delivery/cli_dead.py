@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delivery.cli_act import drop, replay
-from delivery.terminal import Terminal, console, show_json
+from delivery.terminal import Terminal, console, show_json, show_json_list
 
 if TYPE_CHECKING:
     from delivery.lookout import Lookout
@@ -48,7 +48,7 @@ def groups(
     found = []
     for name in (recipient,) if recipient else RECIPIENTS:
         with _lookout(context, name) as lookout:
-            found += groups_of(name, lookout.browse())
+            found += groups_of(name, lookout.each())
     if as_json:
         show_json(found)
     else:
@@ -63,14 +63,15 @@ def list_command(
 
     Example: delivery dead list catalog
     """
-    from delivery.tables import dead_fields, dead_table
+    from delivery.tables import dead_fields, dead_table, parts
 
     with _lookout(context, recipient) as lookout:
         messages = [each for each in lookout.browse() if group in ("", each.reason)]
     if as_json:
-        show_json([dead_fields(message) for message in messages])
-    else:
-        console().print(dead_table(recipient, messages))
+        show_json_list(map(dead_fields, messages))
+        return
+    for title, part in parts(f"dead messages of {recipient}", messages):
+        console().print(dead_table(title, part))
 
 
 @dead_app.command()
@@ -104,14 +105,15 @@ def plan(
 
     Example: delivery dead plan catalog
     """
-    from delivery.tables import plan_fields, plan_table
+    from delivery.tables import parts, plan_fields, plan_table
 
     with _lookout(context, recipient) as lookout:
-        planned = [each for each in lookout.plan() if group in ("", each.message.reason)]
-    if as_json:
-        show_json([plan_fields(each) for each in planned])
-    else:
-        console().print(plan_table(recipient, planned))
+        messages = [each for each in lookout.browse() if group in ("", each.reason)]
+        if as_json:
+            show_json_list(plan_fields(each) for each in lookout.plan(messages))
+            return
+        for title, part in parts(f"replay plan for {recipient} (nothing was changed)", messages):
+            console().print(plan_table(title, lookout.plan(part)))
 
 
 @dead_app.command()

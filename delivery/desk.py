@@ -48,7 +48,7 @@ class Desk(Lookout):
         """
         if not reason.strip():
             raise DeliveryError("say why: a replay needs a reason")
-        chosen = [each for each in self.plan() if each.message.key in keys]
+        chosen = self.plan(each for each in self.browse() if each.key in keys)
         unsure = [each.message.key for each in chosen if each.prospect is Prospect.UNSURE]
         if unsure and not force:
             raise DeliveryError(f"{', '.join(unsure)}: {Prospect.UNSURE.value}")
@@ -63,25 +63,26 @@ class Desk(Lookout):
             record_replay(self._store, recipient, message.key, operator=operator, reason=reason)
 
         with ConfirmedChannel(self._config.named("operator")) as publisher:
-            sent = replay(
-                self._connection,
-                publisher,
-                self._route,
-                [each.message.key for each in chosen],
-                operator=operator,
-                reason=reason,
-                record=record,
+            sent = set(
+                replay(
+                    self._connection,
+                    publisher,
+                    self._route,
+                    {each.message.key for each in chosen},
+                    operator=operator,
+                    reason=reason,
+                    record=record,
+                )
             )
-        keys_sent = {message.key for message in sent}
-        ours = [each for each in chosen if each.message.key in keys_sent]
-        gone = [(each, Result.GONE) for each in chosen if each.message.key not in keys_sent]
-        found = results(self._store, self._route, ours, self.browse, seconds=seconds)
+        ours = [each for each in chosen if each.message.key in sent]
+        gone = [(each, Result.GONE) for each in chosen if each.message.key not in sent]
+        found = results(self._store, self._route, ours, self.each, seconds=seconds)
         named = {planned.message.key: result.value for planned, result in found}
         conclude(self._publisher, [(entry, named[key]) for entry, key in acts])
         return found + gone
 
-    def drop(self, keys: Collection[str], *, reason: str, operator: str) -> list[DeadMessage]:
-        """Give the messages up: recorded first, deleted second."""
+    def drop(self, keys: Collection[str], *, reason: str, operator: str) -> list[str]:
+        """Give the messages up: recorded first, deleted second. Returns the keys of those."""
         acts: list[int] = []
 
         def record(message: DeadMessage) -> None:

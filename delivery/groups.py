@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from delivery.errors import DeliveryError
 from delivery.triage import DeadMessage
@@ -26,11 +26,11 @@ class Group:
 
 def groups_of(recipient: str, messages: Iterable[DeadMessage]) -> list[Group]:
     """Return the groups, the largest first."""
-    by_reason: dict[str, list[DeadMessage]] = {}
+    found: dict[str, Group] = {}
     for message in messages:
-        by_reason.setdefault(message.reason, []).append(message)
-    found = [_group(recipient, reason, members) for reason, members in by_reason.items()]
-    return sorted(found, key=lambda group: (-group.count, group.reason))
+        none = Group(recipient, message.reason, 0, 0, 0, 0, message.error)
+        found[message.reason] = _joined(found.get(message.reason, none), message)
+    return sorted(found.values(), key=lambda group: (-group.count, group.reason))
 
 
 def full_key(word: str, keys: Collection[str]) -> str | None:
@@ -47,14 +47,13 @@ def full_key(word: str, keys: Collection[str]) -> str | None:
     return found[0] if found else None
 
 
-def _group(recipient: str, reason: str, members: list[DeadMessage]) -> Group:
-    times = [message.parked_at for message in members if message.parked_at]
-    return Group(
-        recipient=recipient,
-        reason=reason,
-        count=len(members),
-        first=min(times, default=0),
-        last=max(times, default=0),
-        replayed=sum(message.replays > 0 for message in members),
-        error=max(members, key=lambda message: message.parked_at).error,
+def _joined(group: Group, message: DeadMessage) -> Group:
+    at = message.parked_at
+    return replace(
+        group,
+        count=group.count + 1,
+        first=min(group.first or at, at or group.first),
+        last=max(group.last, at),
+        replayed=group.replayed + (message.replays > 0),
+        error=message.error if at > group.last else group.error,
     )

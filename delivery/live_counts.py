@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from delivery.inbox import receipt_of
+from delivery.outbox import sent
 
 __all__ = ["LATEST", "Counts", "Opener", "Outgoing", "Receipts", "count"]
 
@@ -65,6 +66,7 @@ def count(publisher: Opener, inboxes: Mapping[str, Opener]) -> Counts:
     outgoing, latest = None, []
     if (store := publisher()) is not None:
         with closing(store):
+            store.execute("BEGIN")  # all of one instant
             outgoing, latest = _outgoing(store), _latest(store)
     receipts: dict[str, Receipts | None] = {}
     for recipient, open_inbox in inboxes.items():
@@ -80,8 +82,8 @@ def count(publisher: Opener, inboxes: Mapping[str, Opener]) -> Counts:
 
 
 def _outgoing(store: sqlite3.Connection) -> Outgoing:
-    # Each answered by an index alone, or by the pending rows: the sent ones are not read.
-    (accepted,) = store.execute("SELECT count(*) FROM outbox").fetchone()
+    # Only the pending rows are read.
+    confirmed = sent(store)
     pending = store.execute(
         "SELECT coalesce(outcome, 'not tried'), count(*) FROM outbox"
         " WHERE confirmed_at IS NULL GROUP BY 1"
@@ -90,7 +92,7 @@ def _outgoing(store: sqlite3.Connection) -> Outgoing:
     (oldest,) = store.execute(
         "SELECT min(accepted_at) FROM outbox WHERE confirmed_at IS NULL"
     ).fetchone()
-    return Outgoing(accepted, by_outcome, oldest)
+    return Outgoing(confirmed + sum(by_outcome.values()), by_outcome, oldest)
 
 
 def _receipts(inbox: sqlite3.Connection, recipient: str) -> Receipts:

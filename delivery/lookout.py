@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
@@ -18,7 +18,7 @@ from delivery.errors import DeliveryError
 from delivery.groups import full_key
 from delivery.inbox import receipt_of
 from delivery.plan import Planned, plan
-from delivery.triage import DeadMessage, browse, held
+from delivery.triage import DeadMessage, HeldMessage, browse, held
 
 __all__ = ["Lookout"]
 
@@ -54,23 +54,32 @@ class Lookout:
         with self._dead_queue_there():
             return browse(self._connection, self._route)
 
+    def each(self) -> Iterator[HeldMessage]:
+        """Give the dead messages one by one; they are held until the last, so be quick."""
+        with self._dead_queue_there(), held(self._connection, self._route) as (_, messages):
+            yield from messages
+
     def dead_events(self) -> set[str]:
         """Return the ids of the dead events, and keep nothing else of them in memory."""
-        with self._dead_queue_there(), held(self._connection, self._route) as (_, messages):
-            return {message.key for message in messages if message.is_event}
+        return {message.key for message in self.each() if message.is_event}
 
-    def plan(self) -> list[Planned]:
-        """Return the dead messages with what a replay of each would do."""
-        return plan(self._store, self._route, self.browse())
+    def plan(self, dead: Iterable[DeadMessage] | None = None) -> list[Planned]:
+        """Return the dead messages, or those given, with what a replay of each would do."""
+        return plan(self._store, self._route, self.browse() if dead is None else dead)
 
-    def find(self, word: str) -> list[DeadMessage]:
+    def in_full(self, keys: Collection[str]) -> list[HeldMessage]:
+        """Return the dead messages that *keys* name, with their bodies: not too many."""
+        return [message for message in self.each() if message.key in keys]
+
+    def find(self, word: str) -> list[HeldMessage]:
         """Return the dead message whose key is, or begins with, *word*; its copies, too.
 
         Raises DeliveryError if there is none, or if several begin so.
         """
-        messages = self.browse()
-        key = self._full_key(word, {message.key for message in messages})
-        return [message for message in messages if message.key == key]
+        key = self._full_key(word, {message.key for message in self.each()})
+        if found := self.in_full({key}):
+            return found
+        raise DeliveryError(self.absence(key))  # settled in between
 
     def choose(self, ids: Sequence[str], *, every: bool = False, group: str = "") -> set[str]:
         """Return the keys to work on: those that *ids* name, those dead for one reason, or all.
@@ -81,15 +90,18 @@ class Lookout:
             raise DeliveryError(
                 "say which messages: --id KEY (may be repeated), --group REASON, or --all"
             )
-        messages = self.browse()
-        dead = {message.key for message in messages}
+        dead: set[str] = set()
+        reasons: set[str] = set()
+        for message in self.each():
+            reasons.add(message.reason)
+            if not group or message.reason == group:
+                dead.add(message.key)
         if ids:
             return {self._full_key(word, dead) for word in ids}
-        reasons = {message.reason for message in messages}
         if group and group not in reasons:
             known = ", ".join(sorted(reasons)) or "no dead message at all"
             raise DeliveryError(f"no message is dead as {group!r}; there is: {known}")
-        return {each.key for each in messages if every or each.reason == group}
+        return dead
 
     def absence(self, key: str) -> str:
         """Say why *key* is not among the dead: settled since, decided on, or never seen."""

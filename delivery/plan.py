@@ -25,7 +25,7 @@ class Prospect(enum.Enum):
     NOT_AN_EVENT = "not an event that this recipient understands: would be dead again"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Planned:
     """A dead message, the receipt that its recipient has for it, and what to expect."""
 
@@ -73,17 +73,17 @@ def results(
     queue: it is seen, not guessed.
     """
     found: dict[str, Result] = {}
-    end = time.monotonic() + seconds
+    left, end = sent, time.monotonic() + seconds
     while True:
-        for each in sent:
+        for each in left:
             if result := _from_receipt(store, route, each):
                 found[each.message.key] = result
         left = [each for each in sent if each.message.key not in found]
         if left:
-            replays = {message.key: message.replays for message in still_dead()}
-            for each in left:
-                if replays.get(each.message.key, 0) > each.message.replays:
-                    found[each.message.key] = Result.DEAD_AGAIN
+            before = {each.message.key: each.message.replays for each in left}
+            for message in still_dead():
+                if message.replays > before.get(message.key, message.replays):
+                    found[message.key] = Result.DEAD_AGAIN
         if len(found) == len({each.message.key for each in sent}) or not time.monotonic() < end:
             return [(each, found.get(each.message.key, Result.WAITING)) for each in sent]
         time.sleep(0.1)

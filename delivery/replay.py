@@ -27,8 +27,8 @@ def replay(
     operator: str,
     reason: str,
     record: Callable[[DeadMessage], None],
-) -> list[DeadMessage]:
-    """Send the dead messages named by *keys* to *route*'s queue again, and return those sent.
+) -> list[str]:
+    """Send the dead messages named by *keys* to *route*'s queue again; return the keys of those.
 
     *record* keeps the decision about each, before it is sent.
 
@@ -54,7 +54,7 @@ def replay(
             reach("replay.copied")
             channel.basic_ack(message.delivery.tag)
             reach("replay.settled")
-            sent.append(message)
+            sent.append(message.key)
     return sent
 
 
@@ -64,8 +64,11 @@ def drop(
     keys: Collection[str],
     *,
     record: Callable[[DeadMessage], None],
-) -> list[DeadMessage]:
-    """Delete the dead messages named by *keys*, each after *record* has kept why."""
+) -> list[str]:
+    """Delete the dead messages named by *keys*, each after *record* has kept why.
+
+    Returns the keys of those deleted.
+    """
     dropped = []
     with held(connection, route) as (channel, messages):
         for message in messages:
@@ -74,5 +77,5 @@ def drop(
                 reach("drop.recorded")
                 channel.basic_ack(message.delivery.tag)
                 reach("drop.settled")
-                dropped.append(message)
+                dropped.append(message.key)
     return dropped

@@ -6,7 +6,6 @@ import logging
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from pika.adapters.blocking_connection import BlockingConnection
 
@@ -69,13 +68,17 @@ def oldest_dead(connection: BlockingConnection, route: Route) -> float | None:
     """
     try:
         with held(connection, route) as (_, messages):
-            seen = list(islice(messages, MOST_DEAD + 1))
+            sent = []
+            for seen, message in enumerate(messages):
+                if seen == MOST_DEAD:
+                    extra = {"recipient": route.recipient, "dead": f"more than {MOST_DEAD}"}
+                    log.warning("retention.waits", extra=extra)
+                    return 0.0
+                if message.is_event:
+                    sent.append(message.sent_at)
+            return min(sent, default=None)
     except DeskBusy:
         return 0.0
-    if len(seen) > MOST_DEAD:
-        log.warning("retention.waits", extra={"recipient": route.recipient, "dead": len(seen)})
-        return 0.0
-    return min((each.sent_at for each in seen if each.is_event), default=None)
 
 
 def give_back(store: sqlite3.Connection) -> bool:

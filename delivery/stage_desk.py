@@ -9,6 +9,7 @@ from typing import Any
 from delivery.config import Config
 from delivery.desk import Desk
 from delivery.plan import Planned
+from delivery.triage import HeldMessage
 
 __all__ = ["drop", "plan", "replay"]
 
@@ -22,6 +23,8 @@ def plan(config: Config, recipient: str) -> dict[str, Any]:
     """Return how many are dead and what a replay of the first ones would do."""
     with Desk(config, recipient) as desk:
         planned = desk.plan()
+        keys = {each.message.key for each in planned[:SHOWN]}
+        full = {message.key: message for message in desk.in_full(keys)}
     kinds = Counter((each.message.reason, each.prospect.value) for each in planned)
     return {
         "recipient": recipient,
@@ -30,7 +33,11 @@ def plan(config: Config, recipient: str) -> dict[str, Any]:
             {"reason": reason, "prospect": prospect, "count": count}
             for (reason, prospect), count in kinds.most_common()
         ],
-        "messages": [_shown(each) for each in planned[:SHOWN]],
+        "messages": [
+            _shown(each, full[each.message.key])
+            for each in planned[:SHOWN]
+            if each.message.key in full  # else it was settled in between
+        ],
     }
 
 
@@ -50,8 +57,7 @@ def drop(config: Config, recipient: str, keys: Sequence[str] | None, reason: str
         return f"dropped: {len(desk.drop(chosen, reason=reason, operator=OPERATOR))}"
 
 
-def _shown(planned: Planned) -> dict[str, Any]:
-    message = planned.message
+def _shown(planned: Planned, message: HeldMessage) -> dict[str, Any]:
     return {
         "key": message.key,
         "reason": message.reason,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -13,6 +13,7 @@ from delivery.plan import Planned
 from delivery.triage import DeadMessage
 from delivery.visible import visible
 
+ROWS = 1_000  # of one table
 LEDGER_PLACES = (
     *("accepted", "applied", "stale", "dropped", "forgotten", "dead"),
     *("retry", "unacked", "ready", "pending", "difference"),
@@ -22,14 +23,25 @@ __all__ = [
     "dead_fields",
     "dead_table",
     "ledger_table",
+    "parts",
     "plan_fields",
     "plan_table",
 ]
 
 
-def dead_table(recipient: str, messages: Sequence[DeadMessage]) -> Table:
+def parts(
+    title: str, messages: Sequence[DeadMessage]
+) -> Iterator[tuple[str, Sequence[DeadMessage]]]:
+    """Cut the messages into what one table may hold, each with its title: rich keeps every cell."""
+    count = len(messages)
+    yield f"{title}: {count}", messages[:ROWS]
+    for first in range(ROWS, count, ROWS):
+        yield f"from {first + 1} of {count} on", messages[first : first + ROWS]
+
+
+def dead_table(title: str, messages: Sequence[DeadMessage]) -> Table:
     """Return one row a dead message."""
-    table = _table(f"dead messages of {recipient}: {len(messages)}")
+    table = _table(title)
     table.add_column("id", no_wrap=True)
     for column in ("reason", "age", "attempts", "replays", "error"):
         table.add_column(column, no_wrap=column == "reason")
@@ -40,9 +52,9 @@ def dead_table(recipient: str, messages: Sequence[DeadMessage]) -> Table:
     return table
 
 
-def plan_table(recipient: str, planned: Sequence[Planned]) -> Table:
+def plan_table(title: str, planned: Sequence[Planned]) -> Table:
     """Return one row a dead message, with what a replay would do."""
-    table = _table(f"replay plan for {recipient}: {len(planned)} dead (nothing was changed)")
+    table = _table(title)
     table.add_column("id", no_wrap=True)
     for column in ("reason", "age", "attempts", "receipt", "a replay"):
         table.add_column(column, no_wrap=column == "reason")

@@ -8,7 +8,8 @@ import getpass
 import json
 import os
 import sys
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,16 @@ if TYPE_CHECKING:  # a help text must not wait for pika and pydantic
     from delivery.config import Config
     from delivery.stores import Stores
 
-__all__ = ["JsonList", "Terminal", "console", "operator", "plain", "say", "show_json"]
+__all__ = [
+    "JsonList",
+    "Terminal",
+    "console",
+    "operator",
+    "plain",
+    "say",
+    "show_json",
+    "show_json_list",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +98,16 @@ def console() -> Console:
 def show_json(value: object) -> None:
     """Print *value* for machines."""
     print(json.dumps(value, default=plain, indent=2, ensure_ascii=False))  # noqa: T201
+
+
+def show_json_list(values: Iterable[object]) -> None:
+    """Print what show_json would print of the list: one after the other, none kept in memory."""
+    separator = "["
+    for value in values:
+        text = json.dumps(value, default=plain, indent=2, ensure_ascii=False)
+        print(separator, textwrap.indent(text, "  "), sep="\n", end="")  # noqa: T201
+        separator = ","
+    print("[]" if separator == "[" else "\n]")  # noqa: T201
 
 
 class JsonList:

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Any
 
 from delivery.journey import standing
-from delivery.outbox import removed
+from delivery.outbox import removed, sent
 
 __all__ = ["Trace", "find_events", "outbox_summary", "trace_with"]
 
@@ -22,10 +22,18 @@ _COLUMNS = {"event_id": "event_id", "request_id": "correlation_id", "material_id
 
 
 def outbox_summary(store: sqlite3.Connection) -> dict[str, Any]:
-    """Return counts of accepted, confirmed and pending, the latter by the last outcome."""
-    (accepted, confirmed) = store.execute(
-        "SELECT count(*), count(confirmed_at) FROM outbox"
-    ).fetchone()
+    """Return counts of accepted, confirmed and pending, the latter by the last outcome.
+
+    All of one instant; only the pending rows are read.
+    """
+    store.execute("BEGIN")  # without, a row confirmed between two looks would be counted twice
+    try:
+        return _summary(store)
+    finally:
+        store.execute("ROLLBACK")
+
+
+def _summary(store: sqlite3.Connection) -> dict[str, Any]:
     pending = dict(
         store.execute(
             "SELECT coalesce(outcome, 'not tried'), count(*) FROM outbox"
@@ -38,10 +46,11 @@ def outbox_summary(store: sqlite3.Connection) -> dict[str, Any]:
     ).fetchone()
     age = max(0.0, time.time() - oldest[0]) if oldest else 0.0
     gone, _ = removed(store)  # counted for ever, though their rows are not kept so long
+    confirmed = sent(store) + gone
     names = ("event_id", "attempts", "outcome", "detail")
     return {
-        "accepted": accepted + gone,
-        "confirmed": confirmed + gone,
+        "accepted": confirmed + sum(pending.values()),
+        "confirmed": confirmed,
         "pending": pending,
         "oldest_pending_seconds": round(age, 3),
         "oldest_pending": dict(zip(names, oldest[1:], strict=True)) if oldest else None,

@@ -6,7 +6,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import islice
 
 from pika import BasicProperties
@@ -20,10 +20,20 @@ from delivery.handling import Delivery, event_of
 from delivery.retry import attempt_of
 from delivery.routes import Route
 
-__all__ = ["REPLAYS", "DeadMessage", "DeskBusy", "browse", "desk_lock", "held", "key_of"]
+__all__ = [
+    "REPLAYS",
+    "DeadMessage",
+    "DeskBusy",
+    "HeldMessage",
+    "browse",
+    "desk_lock",
+    "held",
+    "key_of",
+]
 
 RESOURCE_LOCKED = 405  # AMQP 0-9-1, reply codes
 PATIENCE = 5.0  # seconds to wait for somebody else to finish looking
+PAGE = 500  # messages that the broker sends ahead of whoever looks at them
 REPLAYS = "x-delivery-replays"  # how often an operator has sent this message again
 
 
@@ -31,9 +41,12 @@ class DeskBusy(TemporaryError):
     """Somebody else holds the recipient's dead messages."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class DeadMessage:
-    """A dead message as an operator sees it; times are Unix seconds, 0 if not known."""
+    """A dead message as an operator lists it; times are Unix seconds, 0 if not known.
+
+    It has no body: there may be a hundred thousand of them.
+    """
 
     key: str  # its message_id; for a message without one, a digest of its body
     reason: str
@@ -42,8 +55,14 @@ class DeadMessage:
     replays: int
     parked_at: int
     sent_at: int
-    traceback: str
     is_event: bool  # False: bytes that only claim an event's id, and stand for none
+
+
+@dataclass(frozen=True, slots=True)
+class HeldMessage(DeadMessage):
+    """A dead message in full, while it is held."""
+
+    traceback: str
     delivery: Delivery
 
 
@@ -53,14 +72,16 @@ def browse(connection: BlockingConnection, route: Route) -> list[DeadMessage]:
     They are held for a moment; somebody else who looks then waits. Raises DeskBusy if that is long.
     """
     with held(connection, route) as (_, messages):
-        return list(messages)
+        return [_listed(message) for message in messages]
 
 
 @contextmanager
 def held(
     connection: BlockingConnection, route: Route
-) -> Iterator[tuple[BlockingChannel, Iterator[DeadMessage]]]:
+) -> Iterator[tuple[BlockingChannel, Iterator[HeldMessage]]]:
     """Hold *route*'s dead messages, one by one; what is not acked by the end goes back.
+
+    It is the broker that holds them: here are no more than PAGE at a time, and those that you keep.
 
     Gives the channel to ack on and the messages. Raises DeskBusy if somebody else holds them, and
     pika's ChannelClosedByBroker if the dead queue does not exist.
@@ -68,20 +89,29 @@ def held(
     with _alone(connection, route):
         channel = connection.channel()
         ready = channel.queue_declare(dead_queue(route), passive=True).method.message_count
-
-        def messages() -> Iterator[DeadMessage]:
-            # To ask for each takes longer. What dies from now on is for the next look.
-            arrived = channel.consume(dead_queue(route), inactivity_timeout=PATIENCE)
-            for method, properties, body in islice(arrived, ready):
-                if method is None or properties is None:
-                    return
-                yield _read(route, method.delivery_tag or 0, properties, body or b"")
-
         try:
-            yield channel, messages()
+            yield channel, _arriving(channel, route, ready)
         finally:
             if channel.is_open:
                 channel.close()  # the broker puts the unacked back in their old order
+
+
+def _arriving(channel: BlockingChannel, route: Route, ready: int) -> Iterator[HeldMessage]:
+    """Give *ready* messages: what dies from now on is for the next look.
+
+    With every ack, pika reads what has come. Unlimited, that would soon be the whole queue; and
+    with a limit nothing comes any more once so many are held. So each page has a consumer of its
+    own, whose limit counts from 0: what an older one has received stays unacked.
+    """
+    channel.basic_qos(prefetch_count=PAGE)
+    for first in range(0, ready, PAGE):
+        # To ask for each takes longer.
+        arrived = channel.consume(dead_queue(route), inactivity_timeout=PATIENCE)
+        for method, properties, body in islice(arrived, min(PAGE, ready - first)):
+            if method is None or properties is None:
+                return
+            yield _read(route, method.delivery_tag or 0, properties, body or b"")
+        channel.cancel()
 
 
 @contextmanager
@@ -112,10 +142,10 @@ def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
             channel.close()
 
 
-def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> DeadMessage:
+def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> HeldMessage:
     delivery = Delivery(queue=dead_queue(route), body=body, properties=properties, tag=tag)
     headers = properties.headers or {}
-    return DeadMessage(
+    return HeldMessage(
         key=key_of(delivery),
         reason=_text(headers.get(REASON), "not parked by us"),
         error=_text(headers.get(ERROR), ""),
@@ -127,6 +157,10 @@ def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> D
         is_event=_is_event(delivery),
         delivery=delivery,
     )
+
+
+def _listed(message: HeldMessage) -> DeadMessage:
+    return DeadMessage(*(getattr(message, each.name) for each in fields(DeadMessage)))
 
 
 def desk_lock(route: Route) -> str:

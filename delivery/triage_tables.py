@@ -12,7 +12,7 @@ from rich.table import Table
 from delivery.groups import Group
 from delivery.tables import dead_fields
 from delivery.trail import Entry
-from delivery.triage import DeadMessage
+from delivery.triage import HeldMessage
 from delivery.visible import visible
 
 __all__ = ["dead_in_full", "full_lines", "groups_table", "trail_lines"]
@@ -44,7 +44,7 @@ def trail_lines(entries: Sequence[Entry]) -> Iterator[str]:
         )
 
 
-def dead_in_full(message: DeadMessage) -> dict[str, Any]:
+def dead_in_full(message: HeldMessage) -> dict[str, Any]:
     """Return everything that is known about one dead message; ``decoded`` is the body's JSON."""
     properties = vars(message.delivery.properties)
     return {
@@ -57,7 +57,7 @@ def dead_in_full(message: DeadMessage) -> dict[str, Any]:
     }
 
 
-def full_lines(message: DeadMessage) -> Iterator[str]:
+def full_lines(message: HeldMessage) -> Iterator[str]:
     """Give the lines that people read; nothing of a stranger's can move the cursor."""
     found = dead_in_full(message)
     properties = dict(found["properties"])

@@ -42,7 +42,7 @@ def confirm_dead(
         route = config.route(recipient)
         dead: Mapping[str, DeadMessage] = {}
         if depth(connection, dead_queue(route)) is not None:
-            dead = {message.key: message for message in browse(connection, route)}
+            dead = {m.key: m for m in browse(connection, route) if m.key in standings}
         for event_id, standing in standings.items():
             _correct(standing, dead.get(event_id))
 

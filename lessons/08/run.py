@@ -134,7 +134,7 @@ def fixed(scene: Scene) -> None:
         why = {"operator": "Ann", "reason": "the catalog is well again"}
         with ConfirmedChannel(settings) as copies:  # the cure: to the catalog's queue only
             send = partial(replay, connection, copies, catalog, plan, **why, record=written.append)
-            scene.fact("sent again", [message.key for message in send()], ["event-1"])
+            scene.fact("sent again", send(), ["event-1"])
             scene.fact("asked a second time", send(), [])
         scene.fact("decisions written down", [m.key for m in written], ["event-1"])
         scene.fact("the catalog's queue has", held_in(connection, catalog.queue), ["event-1"])

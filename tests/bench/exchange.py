@@ -69,8 +69,12 @@ class Exchange:
 
     def client(self) -> Client:
         """Open a connection to the API."""
-        url = re.findall(r"api\.ready url=(\S+)", self.said("api"))[-1]
-        return Client(url)
+        return Client(self.url)
+
+    @property
+    def url(self) -> str:
+        """Where the API listens."""
+        return str(re.findall(r"api\.ready url=(\S+)", self.said("api"))[-1])
 
     def peak(self, role: str) -> float:
         """Return the most memory that the process ever held, in MiB."""

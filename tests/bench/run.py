@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import logging
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -19,10 +20,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench import accepting, backlog, importing, latency, moving, report
+from bench import accepting, backlog, importing, latency, moving, page, report
 from bench.machine import look
 from bench.scene import Curve, Row, Scene
 from rich.console import Console
+from support.browser import PROGRAMS
 from support.servers import postgres
 
 from delivery.logs import log_to_stderr
@@ -35,6 +37,7 @@ PARTS: dict[str, Callable[[Scene], list[Row]]] = {
     "latency": latency.rows,
     "api": accepting.rows,
     "backlog": backlog.rows,
+    "page": page.rows,
     "import": importing.rows,
 }
 CURVES: dict[str, Callable[[Scene], list[Curve]]] = {
@@ -72,6 +75,8 @@ def main() -> None:
     wanted = asked.only.split(",")
     if unknown := set(wanted) - {*PARTS, *CURVES}:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
+    if "page" in wanted and not any(map(shutil.which, PROGRAMS)):
+        parser.error("the part page needs Chromium or Chrome on the PATH; --only leaves it out")
     rows: list[Row] = []
     curves: list[Curve] = []
     before = look()

@@ -31,7 +31,7 @@ class Scene:
 class Row:
     """One line of the table: *ratio* is ours to theirs, in the direction in which more is better.
 
-    A *target* begins with >= (of the ratio, or of ours where there is no peer) or <=.
+    A *target* is a limit, >= or <=, of the ratio if it ends in x, otherwise of ours.
     """
 
     work: str
@@ -51,8 +51,10 @@ class Row:
         """Whether the target is met; None if there is none."""
         if not self.target:
             return None
-        sign, number = self.target.split()[:2]
-        measured = self.ratio if self.ratio is not None else self.ours
+        sign, number, unit = self.target.split()
+        measured = self.ratio if unit == "x" else self.ours
+        if measured is None:
+            return False  # a ratio to nothing
         return measured >= float(number) if sign == ">=" else measured <= float(number)
 
 

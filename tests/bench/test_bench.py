@@ -28,10 +28,13 @@ from delivery.codec import encode
         (Row("w", 120, "us", "p", 100, "<= 1.1 x"), False),
         (Row("w", 9, "ms", target="<= 8 ms"), False),
         (Row("w", 8, "ms", target="<= 8 ms"), True),
+        (Row("w", 9, "ms", "p", 3, "<= 8 ms"), False),
+        (Row("w", 8, "ms", "p", 1, "<= 8 ms"), True),
+        (Row("w", 8, "ms", target="<= 9 x"), False),
         (Row("w", 8, "ms"), None),
     ],
 )
-def test_a_target_is_of_the_ratio_or_of_ours_where_nothing_is_beside(row: Row, met: bool) -> None:
+def test_a_target_is_of_the_ratio_if_it_says_x_and_otherwise_of_ours(row: Row, met: bool) -> None:
     assert row.met is met
     assert cells(row)[-1] == {True: "met", False: "MISSED", None: ""}[met]
 

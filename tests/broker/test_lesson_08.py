@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
+from pika import BasicProperties
 from support.events import event
 from support.world import World
 
+from delivery import triage
 from delivery.confirms import NotConfirmed
 from delivery.contract import Event
+from delivery.dead import dead_queue
 from delivery.errors import PermanentError
 from delivery.handling import Effect
 from delivery.pipeline import ConfirmedChannel
-from delivery.replay import replay
-from delivery.triage import REPLAYS, DeadMessage, browse
+from delivery.publisher import Message, envelope
+from delivery.replay import drop, replay
+from delivery.triage import REPLAYS, DeadMessage, browse, held
 
 
 def refuse(of: Event, tx: object) -> Effect:
@@ -33,7 +39,7 @@ def replay_all(world: World, noted: list[DeadMessage] | None = None) -> list[str
     keys = [message.key for message in browse(world.connection, world.catalog)]
     record = (noted if noted is not None else []).append
     with ConfirmedChannel(world.settings) as copies:
-        sent = replay(
+        return replay(
             world.connection,
             copies,
             world.catalog,
@@ -42,7 +48,6 @@ def replay_all(world: World, noted: list[DeadMessage] | None = None) -> list[str
             reason="r",
             record=record,
         )
-    return [message.key for message in sent]
 
 
 def test_a_replay_reaches_one_recipient_only(world: World) -> None:
@@ -87,3 +92,64 @@ def test_a_replayed_message_begins_anew(world: World) -> None:
     )
     assert properties.headers[REPLAYS] == 1
     assert len(noted) == 1
+
+
+def bury(world: World, count: int) -> list[str]:
+    """Put so many dead messages into the catalog's dead queue; return their keys, oldest first."""
+    world.declare()
+    keys = [f"dead-{n:03}" for n in range(count)]
+    for key in keys:
+        about = envelope(key, "t", timestamp=1)
+        world.send(Message("", dead_queue(world.catalog), about, b"x" * 1000))
+    return keys
+
+
+def in_memory() -> int:
+    """Count the messages that are in this process: each has its properties."""
+    gc.collect(1)
+    return sum(isinstance(each, BasicProperties) for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("count", [30, 35])
+def test_a_look_at_many_keeps_no_body_and_their_order(
+    world: World, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Page after page, in full pages and in others; each is back in its place afterwards."""
+    monkeypatch.setattr(triage, "PAGE", 10)
+    keys = bury(world, count)
+    before = in_memory()
+
+    for _ in range(2):
+        found = browse(world.connection, world.catalog)
+        assert [message.key for message in found] == keys
+        assert in_memory() == before
+    with held(world.connection, world.catalog) as (_, messages):
+        most = max(in_memory() for _ in messages)
+    assert most - before <= 11  # a page, and the one that was looked at before it
+    assert world.ready(dead_queue(world.catalog)) == count
+
+
+def test_acts_on_many_have_no_more_than_a_page_in_memory(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every ack would let pika read on; what is not chosen stays, in its order, and untouched."""
+    monkeypatch.setattr(triage, "PAGE", 10)
+    keys = bury(world, 100)
+    before, most = in_memory(), 0
+
+    def record(message: DeadMessage) -> None:
+        nonlocal most
+        world.connection.process_data_events(0)  # a slow pace serves the connection
+        most = max(most, in_memory() - before)
+
+    chosen = {key for key in keys if key.endswith(("1", "3", "5"))}
+    why = {"operator": "o", "reason": "r"}
+    with ConfirmedChannel(world.settings) as copies:
+        sent = replay(world.connection, copies, world.catalog, chosen, **why, record=record)
+    assert sent == sorted(chosen)
+    left = [key for key in keys if key not in chosen]
+    dropped = drop(world.connection, world.catalog, set(left[::2]), record=record)
+    assert dropped == left[::2]
+    assert most <= 12
+    assert [message.key for message in browse(world.connection, world.catalog)] == left[1::2]
+    assert world.ready(world.catalog.queue) == len(chosen)

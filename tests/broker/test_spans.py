@@ -90,7 +90,7 @@ def test_a_trace_reaches_every_recipients_log_also_after_a_retry(exchange: Excha
         for settled in logged(exchange, process, "delivery.settled"):
             assert settled["traceparent"] == carried
     with exchange.desk("catalog") as desk:
-        (dead,) = desk.browse()
+        (dead,) = desk.find(event_id)
         assert dead.delivery.traceparent == carried
         desk.replay({event_id}, reason="r", operator="o")
     settled = logged(exchange, "catalog", "delivery.settled")

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import pytest
-from pika import BasicProperties
 
 from delivery.errors import DeliveryError
 from delivery.groups import Group, full_key, groups_of
-from delivery.handling import Delivery
 from delivery.triage import DeadMessage
 
 KEYS = {"0f8e-1", "0f8e-2", "0f9", "0f"}
 
 
 def dead(reason: str, parked_at: int, *, replays: int = 0) -> DeadMessage:
-    delivery = Delivery(queue="q", body=b"{", properties=BasicProperties())
     error = f"error at {parked_at}"
-    return DeadMessage("k", reason, error, 1, replays, parked_at, 0, "", True, delivery)
+    return DeadMessage("k", reason, error, 1, replays, parked_at, 0, True)
 
 
 def test_a_group_has_a_count_and_its_first_and_last_time() -> None:

@@ -13,7 +13,7 @@ from delivery.codec import encode
 from delivery.contract import Event
 from delivery.outbox import SqliteOutbox
 from delivery.store import open_store
-from delivery.tracing import find_events
+from delivery.tracing import find_events, outbox_summary
 
 VERSION_1 = """
 CREATE TABLE schema_version (name TEXT PRIMARY KEY, version INTEGER NOT NULL)
@@ -61,17 +61,20 @@ def test_a_file_of_version_1_keeps_its_rows_and_can_be_asked_by_material(tmp_pat
         assert find_events(store, "m-1") == ("material_id", [first.id])
         assert find_events(store, "request-1") == ("request_id", [second.id])
         assert find_events(store, "odd") == ("event_id", ["odd"])
+        found = outbox_summary(store)
+        assert (found["accepted"], found["confirmed"]) == (3, 2)
 
 
 def test_an_old_file_ends_up_like_a_new_one(tmp_path: Path) -> None:
-    """The same columns in the same order, the same indexes."""
+    """The same columns in the same order, the same indexes and triggers."""
     version_1(tmp_path / "old.db", event("m-1"))
     shapes = []
     for name in ("old.db", "new.db"):
         with closing(open_store(tmp_path / name, outbox.SCHEMA)) as store:
             columns = store.execute("PRAGMA table_xinfo(outbox)").fetchall()
             indexes = store.execute(
-                "SELECT name, sql FROM sqlite_schema WHERE type = 'index' ORDER BY name"
+                "SELECT name, sql FROM sqlite_schema WHERE type IN ('index', 'trigger')"
+                " ORDER BY name"
             ).fetchall()
             versions = store.execute("SELECT * FROM schema_version").fetchall()
             shapes.append((columns, indexes, versions))

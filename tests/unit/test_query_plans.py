@@ -15,6 +15,7 @@ from delivery.confirms import Answer, Outcome
 from delivery.contract import Event, PublishMaterial
 from delivery.feed import read_page
 from delivery.inbox import once, prune, pruned_before, receipt_of
+from delivery.live_counts import count
 from delivery.materials import accept
 from delivery.outbox import SqliteOutbox, removed
 from delivery.retention import forget_sent, receipts_round
@@ -22,7 +23,7 @@ from delivery.revision import latest_only
 from delivery.routes import Route
 from delivery.store import transaction
 from delivery.stores import PUBLISHER, Stores
-from delivery.tracing import find_events
+from delivery.tracing import find_events, outbox_summary
 
 WORDS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
@@ -46,6 +47,30 @@ def slow_steps(store: sqlite3.Connection, statements: list[str]) -> list[tuple[s
         for *_, step in store.execute(f"EXPLAIN QUERY PLAN {statement}")
         if (step.startswith("SCAN") or "TEMP B-TREE" in step) and "outbox_removed" not in step
     ]
+
+
+def test_a_look_at_the_outbox_reads_the_pending_rows_only(tmp_path: Path) -> None:
+    """For the status and the metrics, and for the live page; the latest few are found by number."""
+    stores = Stores(tmp_path)
+    with closing(stores.open(PUBLISHER)) as store:
+        with watched(store) as statements:
+            outbox_summary(store)
+        aside = stores.open(PUBLISHER)
+        aside.set_trace_callback(statements.append)
+        count(lambda: aside, {})
+        assert sum("FROM outbox" in each for each in statements) >= 7
+        steps = [
+            step
+            for statement in statements
+            if statement.startswith("SELECT") and "ORDER BY position DESC LIMIT" not in statement
+            for *_, step in store.execute(f"EXPLAIN QUERY PLAN {statement}")
+        ]
+    assert {step for step in steps if "B-TREE" not in step} == {
+        "SCAN outbox USING INDEX outbox_due",
+        "SEARCH outbox USING INDEX outbox_due",
+        "SCAN outbox_removed",
+        "SCAN outbox_sent",
+    }
 
 
 def test_the_publishers_statements_use_indexes(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -69,6 +69,34 @@ def test_counts_do_not_go_back(store: sqlite3.Connection) -> None:
     assert after["accepted"] == 3
 
 
+def test_the_counts_are_those_of_the_rows_whatever_is_done_to_them(
+    store: sqlite3.Connection,
+) -> None:
+    """Confirmed, not confirmed after all, added as confirmed, deleted, undone: never off by one."""
+    counted = "SELECT count(*), count(confirmed_at) FROM outbox"
+
+    def holds() -> None:
+        found = outbox_summary(store)
+        assert (found["accepted"], found["confirmed"]) == store.execute(counted).fetchone()
+
+    publish(store, 5, at=NOW - 100)
+    publish(store, 3, at=NOW - 50, confirmed=False)
+    holds()
+    for statement in (
+        "UPDATE outbox SET confirmed_at = 7.0 WHERE position IN (1, 6)",  # one of them is already
+        "UPDATE outbox SET confirmed_at = NULL WHERE position IN (2, 7)",
+        "INSERT INTO outbox (event_id, event_type, body, correlation_id, accepted_at, confirmed_at)"
+        " VALUES ('a', 't', x'', 'c', 1.0, 2.0), ('b', 't', x'', 'c', 1.0, NULL)",
+        "DELETE FROM outbox WHERE position IN (1, 8)",
+    ):
+        with suppress(LookupError), transaction(store) as tx:
+            tx.execute(statement)
+            raise LookupError  # rolled back
+        holds()
+        store.execute(statement)
+        holds()
+
+
 def test_a_step_touches_a_bounded_number_of_rows(store: sqlite3.Connection) -> None:
     """So many deletes in one transaction and no more; pending rows in the way end no round."""
     publish(store, STEP, at=NOW - 100, confirmed=False)
@@ -79,7 +107,8 @@ def test_a_step_touches_a_bounded_number_of_rows(store: sqlite3.Connection) -> N
         changes.append(store.total_changes - last)
         last = store.total_changes
 
-    assert max(changes) <= 2 * STEP + 1  # a row and its request, and the count of them
+    # A row, its request, and that there is one less; and the count of those that were removed.
+    assert max(changes) <= 3 * STEP + 1
     assert (count(store, "outbox"), removed(store)[0]) == (STEP, 2 * STEP + 10)
 
 

@@ -11,14 +11,13 @@ from rich.console import Console
 from delivery.handling import Delivery
 from delivery.tables import dead_table
 from delivery.terminal import console
-from delivery.triage import DeadMessage
+from delivery.triage import DeadMessage, HeldMessage
 from delivery.triage_tables import MOST, full_lines
 from delivery.visible import visible
 
 
 def dead(key: str, error: str) -> DeadMessage:
-    delivery = Delivery(queue="q", body=b"{", properties=BasicProperties())
-    return DeadMessage(key, "incompatible", error, 1, 0, 0, 0, "", False, delivery)
+    return DeadMessage(key, "incompatible", error, 1, 0, 0, 0, False)
 
 
 def shown(*messages: DeadMessage) -> str:
@@ -63,7 +62,7 @@ def test_a_message_in_full_cannot_forge_a_line_and_is_bounded() -> None:
     properties = BasicProperties(headers={"x\nforged": "a\x1b[2J"}, type="t\rt")
     body = json.dumps({"text": "\u2028" + "x" * 3 * MOST}).encode()
     delivery = Delivery(queue="q", body=body, properties=properties)
-    message = DeadMessage("k", "r", "e", 1, 0, 10**14, 0, "T\x1b[1m\nE", True, delivery)
+    message = HeldMessage("k", "r", "e", 1, 0, 10**14, 0, True, "T\x1b[1m\nE", delivery)
     lines = list(full_lines(message))
     assert all(line.isprintable() for line in lines)
     assert r"  x\nforged: a\x1b[2J" in lines
