@@ -42,7 +42,7 @@ class Meter(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Count what the record says has happened."""
         match record.getMessage():
-            case "connection.lost":
+            case "connection.lost" | "access.refused":
                 self._lost.inc()
                 self._blocked.set(0)
             case "channel.closed" | "consuming.ended" | "store.unavailable" | "copy.not_confirmed":

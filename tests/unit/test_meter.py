@@ -29,3 +29,12 @@ def test_a_batch_counts_each_of_its_deliveries() -> None:
         for effect in ("applied", "duplicate", "stale", "failed")
     }
     assert effects == {"applied": 3, "duplicate": 1, "stale": 0, "failed": 1}
+
+
+def test_a_refused_login_is_a_connection_that_was_not_made() -> None:
+    """Whoever is alerted by that figure hears of it, too."""
+    meter = ReceiverMeter("catalog")
+    meter.emit(record("connection.lost"))
+    meter.emit(record("access.refused"))
+    labels = {"process": "catalog"}
+    assert meter.registry.get_sample_value("delivery_connections_lost_total", labels) == 2
