@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.pq import TransactionStatus
 
+from delivery.errors import DeliveryError
 from delivery.store import Schema, StoreDiffers, StoreUnavailable
 
 __all__ = ["Connection", "open_postgres", "reading", "savepoint", "transaction"]
@@ -40,10 +41,11 @@ def open_postgres(url: str, *schemas: Schema, name: str = "delivery") -> Connect
     """Connect to the database at *url*, create the tables of *schemas*, return the connection.
 
     *name* is what ``pg_stat_activity`` shows. The tables lie in the first schema of the search
-    path. A database that another version of the code has written is handled as in open_store.
-    Raises StoreDiffers, StoreUnavailable.
+    path; to use those that are there, no right to create any is needed. A database that another
+    version of the code has written is handled as in open_store. Raises StoreDiffers,
+    StoreUnavailable, and DeliveryError for a URL that is none and for rights that are missing.
     """
-    with _translated():
+    with _translated(), _refused():
         store = psycopg.connect(
             url,
             autocommit=True,  # transactions are begun where they are seen
@@ -57,7 +59,7 @@ def open_postgres(url: str, *schemas: Schema, name: str = "delivery") -> Connect
         try:
             for setting, value in _SETTINGS.items():
                 store.execute("SELECT set_config(%s, %s, false)", (setting, str(value)))
-            if schemas:
+            if not _has_all(store, schemas):
                 _install_all(store, schemas)
         except BaseException:
             store.close()
@@ -98,12 +100,31 @@ def _translated(only: Connection | None = None) -> Iterator[None]:
     except _UNAVAILABLE as error:
         if only is not None and _is_well(only):
             raise
-        raise StoreUnavailable(f"the database can't be used: {error}".rstrip()) from error
+        raise StoreUnavailable(f"the database can't be used: {_words(error)}") from error
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.ProgrammingError as error:
+        raise DeliveryError(f"the database does not do this: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())
 
 
 def _is_well(tx: Connection) -> bool:
     # An error of this connection's own leaves its transaction failed, or the connection dead.
     return tx.info.transaction_status is TransactionStatus.INTRANS
+
+
+def _has_all(store: Connection, schemas: Sequence[Schema]) -> bool:
+    known: dict[str, int] = {}
+    if schemas and store.execute("SELECT to_regclass('schema_version')").fetchone() != (None,):
+        known = dict(store.execute("SELECT name, version FROM schema_version").fetchall())
+    return all(known.get(schema.name) == schema.version for schema in schemas)
 
 
 def _install_all(store: Connection, schemas: Sequence[Schema]) -> None:

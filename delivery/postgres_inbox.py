@@ -1,8 +1,7 @@
-"""The recipient's guarantees in PostgreSQL: applied once, the latest revision wins."""
+"""Apply each message once per recipient, in PostgreSQL."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 
 from delivery.consumer import Apply
@@ -10,16 +9,13 @@ from delivery.contract import Event
 from delivery.handling import Delivery, Effect, Failed, Handled, apply_within
 from delivery.inbox import Receipt
 from delivery.postgres import Connection, savepoint, transaction
-from delivery.revision import RevisionConflict
 from delivery.routes import Route
 from delivery.store import Schema
 
 __all__ = [
-    "REVISION_SCHEMA",
     "SCHEMA",
     "PostgresHandler",
     "applying",
-    "latest_only",
     "once",
     "prune",
     "pruned_before",
@@ -45,17 +41,6 @@ CREATE INDEX receipt_age ON receipt (recipient, received_at);
 CREATE TABLE receipts_pruned (
     recipient text PRIMARY KEY,
     before timestamptz NOT NULL
-)
-""",
-)
-REVISION_SCHEMA = Schema(
-    "revision",
-    1,
-    """
-CREATE TABLE latest (
-    subject text PRIMARY KEY,
-    revision bigint NOT NULL,
-    digest text NOT NULL
 )
 """,
 )
@@ -98,37 +83,6 @@ def once(route: Route, handle: PostgresHandler) -> PostgresHandler:
                 (effect.value, *key),
             )
         return effect
-
-    return apply
-
-
-def latest_only(handle: PostgresHandler) -> PostgresHandler:
-    """Wrap *handle* as revision.latest_only does: STALE for what is not newer than the last one.
-
-    Comparing and writing is one statement: between two, another consumer could commit a newer
-    revision. The row stays locked until the commit, so that effects come in the same order. Raises
-    RevisionConflict.
-    """
-
-    def apply(event: Event, tx: Connection) -> Effect:
-        data = event.data
-        digest = hashlib.sha256(data.model_dump_json().encode()).hexdigest()
-        newer = tx.execute(
-            "INSERT INTO latest VALUES (%s, %s, %s) ON CONFLICT (subject) DO UPDATE"
-            " SET revision = excluded.revision, digest = excluded.digest"
-            " WHERE latest.revision < excluded.revision",
-            (event.subject, data.revision, digest),
-        )
-        if newer.rowcount == 1:
-            return handle(event, tx)
-        known = tx.execute(
-            "SELECT revision, digest FROM latest WHERE subject = %s", (event.subject,)
-        ).fetchone()
-        if known and known[0] == data.revision and known[1] != digest:
-            raise RevisionConflict(
-                f"{event.subject!r} has revision {data.revision} with other data"
-            )
-        return Effect.STALE
 
     return apply
 

@@ -15,20 +15,20 @@ from support.stores import AUDIT, postgres_append
 from support.waiting import wait_for
 from support.world import World
 
+from delivery import postgres_revision
 from delivery.connection import connect
 from delivery.consumer import Settlement, consume_with
 from delivery.contract import Event
 from delivery.handling import Effect
 from delivery.postgres import Connection, open_postgres, transaction
 from delivery.postgres_inbox import (
-    REVISION_SCHEMA,
     SCHEMA,
     PostgresHandler,
     applying,
-    latest_only,
     once,
     receipt_of,
 )
+from delivery.postgres_revision import latest_only
 from delivery.routes import Route
 from delivery.store import StoreUnavailable
 
@@ -41,7 +41,7 @@ def opened(database: str) -> Iterator[Callable[[], Connection]]:
     found: list[Connection] = []
 
     def another() -> Connection:
-        found.append(open_postgres(database, SCHEMA, REVISION_SCHEMA, AUDIT))
+        found.append(open_postgres(database, SCHEMA, postgres_revision.SCHEMA, AUDIT))
         return found[-1]
 
     yield another

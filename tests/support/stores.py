@@ -15,6 +15,7 @@ from delivery import (
     postgres,
     postgres_inbox,
     postgres_outbox,
+    postgres_revision,
     revision,
     store,
 )
@@ -96,7 +97,7 @@ class Postgres:
     """The stores of lesson 15. The server's clock stays; the times in the rows move instead."""
 
     append: Callable[..., Effect] = staticmethod(postgres_append)
-    latest_only = staticmethod(postgres_inbox.latest_only)
+    latest_only = staticmethod(postgres_revision.latest_only)
     receipt_of = staticmethod(postgres_inbox.receipt_of)
     prune = staticmethod(postgres_inbox.prune)
     pruned_before = staticmethod(postgres_inbox.pruned_before)
@@ -106,7 +107,7 @@ class Postgres:
 
     def __init__(self, url: str) -> None:
         schemas = (postgres_outbox.SCHEMA, postgres_inbox.SCHEMA, AUDIT)
-        self._open = lambda: postgres.open_postgres(url, *schemas, postgres_inbox.REVISION_SCHEMA)
+        self._open = lambda: postgres.open_postgres(url, *schemas, postgres_revision.SCHEMA)
         self.connection: Any = self._open()
 
     def again(self) -> Any:
