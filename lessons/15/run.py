@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -64,14 +64,18 @@ def declared(scene: Scene) -> Route:
     return route
 
 
-def taken(url: str, queue: str) -> list[tuple[str, bytes]]:
+def taken(url: str, route: Route) -> list[tuple[str, bytes]]:
     """Take what is in the queue: each message's id and body."""
     found = []
     with connect(BrokerSettings(url=url)) as connection:
         channel = connection.channel()
-        while (got := channel.basic_get(queue, auto_ack=True))[1]:
+        while (got := channel.basic_get(route.queue, auto_ack=True))[1]:
             found.append((str(got[1].message_id), got[2] or b""))
     return found
+
+
+def copies(found: list[tuple[str, bytes]]) -> str:
+    return f"{len(found)}, with {len({name for name, _ in found})} different message ids"
 
 
 def usual_worker(url: str, dsn: str, exchange: str, *, killed: bool = False) -> None:
@@ -92,14 +96,19 @@ def usual_worker(url: str, dsn: str, exchange: str, *, killed: bool = False) -> 
 
 
 def usual_recipient(redis_url: str, dsn: str, *, killed: bool = False) -> str:
-    """Handle the message 'm' as "seen" keys do."""
-    if not redis.Redis.from_url(redis_url).set(
-        "seen:m", 1, nx=True
-    ):  # the mistake: before the work
-        return "skipped"
+    """Handle the message "m" as "seen" keys do."""
+    fresh = redis.Redis.from_url(redis_url).set("seen:m", 1, nx=True)  # the mistake: it comes first
     if killed:
         kill_here()
-    return "done"
+    with psycopg.connect(dsn) as db:
+        if fresh:
+            db.execute("INSERT INTO effect DEFAULT VALUES")
+        row = db.execute("SELECT count(*) FROM effect").fetchone()
+    return f"{'handled' if fresh else 'skipped'}, effects {row[0] if row else 0}"
+
+
+def killed_recipient(redis_url: str, dsn: str) -> None:
+    usual_recipient(redis_url, dsn, killed=True)
 
 
 def broken(scene: Scene) -> None:
@@ -108,39 +117,30 @@ def broken(scene: Scene) -> None:
     with psycopg.connect(dsn, autocommit=True) as db, psycopg.connect(dsn) as slow:
         db.execute("CREATE TABLE job (id bigserial PRIMARY KEY, status text DEFAULT 'NEW')")
         db.execute("INSERT INTO job SELECT FROM generate_series(1, 20)")
-        crashed = scene.child(killed_worker, scene.url, dsn, route.exchange)
+        db.execute("CREATE TABLE effect (id bigserial)")
+        crashed = scene.child(partial(usual_worker, killed=True), scene.url, dsn, route.exchange)
         scene.fact("exit code of a worker that has claimed 10 of 20 rows", crashed, -9)
         usual_worker(scene.url, dsn, route.exchange)
         left = db.execute("SELECT status, count(*) FROM job GROUP BY 1 ORDER BY 1").fetchall()
-        right = [("IN_PROGRESS", 10), ("SENT", 10)]
-        scene.fact("after the next worker", left, right)
+        seen = ", ".join(f"{number} {status}" for status, number in left)
+        scene.fact("rows after the next worker", seen, "10 IN_PROGRESS, 10 SENT")
         db.execute("UPDATE job SET status = 'NEW' WHERE status = 'IN_PROGRESS'")  # an operator
         usual_worker(scene.url, dsn, route.exchange)
-        found = taken(scene.url, route.queue)
-        copies = f"{len(found)}, with {len({name for name, _ in found})} different message ids"
-        scene.fact(
-            "reset by hand; messages for 20 rows", copies, "21, with 21 different message ids"
-        )
+        right = "21, with 21 different message ids"
+        scene.fact("reset by hand; messages for 20 rows", copies(taken(scene.url, route)), right)
 
         slow.execute("INSERT INTO job DEFAULT VALUES")  # row 21, not committed yet
         db.execute("INSERT INTO job DEFAULT VALUES")  # row 22
         after = "SELECT id FROM job WHERE id > %s ORDER BY id"
-        first = db.execute(after, (20,)).fetchall()
+        first = [row for (row,) in db.execute(after, (20,)).fetchall()]
         slow.commit()
-        second = db.execute(after, (first[-1][0],)).fetchall()  # the mistake: 21 is behind it now
-        scene.fact("a cursor by id reads", (first, second), ([(22,)], []))
+        second = db.execute(after, (first[-1],)).fetchall()  # the mistake: 21 is behind it
+        scene.fact("a cursor by id reads at first", first, [22])
+        scene.fact("and when 21 is committed, too", second, [])
     with servers.redis(scene.folder / "redis") as url:
         crashed = scene.child(killed_recipient, url, dsn)
         scene.fact('exit code of a recipient between its "seen" key and its work', crashed, -9)
-        scene.fact("the same message again", usual_recipient(url, dsn), "skipped")
-
-
-def killed_worker(url: str, dsn: str, exchange: str) -> None:
-    usual_worker(url, dsn, exchange, killed=True)
-
-
-def killed_recipient(url: str, dsn: str) -> None:
-    usual_recipient(url, dsn, killed=True)
+        scene.fact("the same message again", usual_recipient(url, dsn), "skipped, effects 0")
 
 
 def events(materials: int, revisions: int) -> list[Event]:
@@ -222,16 +222,14 @@ def fixed(scene: Scene) -> None:
         accept(store, events(100, 3))
         codes = relays(3, scene.url, dsn, route.exchange)
         scene.fact("exit codes of three relays at once", codes, [0, 0, 0])
-        found = taken(scene.url, route.queue)
-        copies = f"{len(found)}, with {len({name for name, _ in found})} different message ids"
         right = "300, with 300 different message ids"
-        scene.fact("messages for 300 rows", copies, right)
+        scene.fact("messages for 300 rows", copies(taken(scene.url, route)), right)
 
         accept(store, made := events(1, 10))
         crashed = scene.child(relay, scene.url, dsn, route.exchange, "relay.confirmed")
         scene.fact("exit code of a relay between confirm and mark", crashed, -9)
         relay(scene.url, dsn, route.exchange)
-        found = taken(scene.url, route.queue)
+        found = taken(scene.url, route)
         scene.fact("after the next relay, pending", pending(store), 0)
         revisions = [decode(body).data.revision for _, body in found]
         scene.fact("revisions of one material, as they arrived", revisions, [1, *range(1, 11)])
@@ -245,8 +243,10 @@ def fixed(scene: Scene) -> None:
                 accept(store, [two])
                 relay(scene.url, dsn, route.exchange)
             relay(scene.url, dsn, route.exchange)
-        names = [name for name, _ in taken(scene.url, route.queue)]
-        scene.fact("a late commit goes out later", names == [two.id, one.id], True)
+        names = [name for name, _ in taken(scene.url, route)]
+        scene.fact(
+            "of two rows, the one committed late went out last", names == [two.id, one.id], True
+        )
 
         accept(store, events(1, 10))
         relay(scene.url, dsn, route.exchange)
@@ -255,9 +255,9 @@ def fixed(scene: Scene) -> None:
             scene.fact(f"exit code of a recipient killed at {point}", crashed, -9)
         receive(scene.url, dsn, route, 10)
         receipts = store.execute("SELECT count(*), sum(duplicates) FROM receipt").fetchone()
-        scene.fact("receipts, and repeats that were recognised", receipts, (10, 1))
-        cards = store.execute("SELECT * FROM card").fetchall()
-        scene.fact("the card", cards, [("m-0", 10)])
+        scene.fact("receipts, and repeats that they recognised", receipts, (10, 1))
+        card_is = store.execute("SELECT revision FROM card").fetchall()
+        scene.fact("revision on the card of the one material", card_is, [(10,)])
 
 
 def cost(scene: Scene) -> None:
