@@ -71,7 +71,7 @@ format: $(READY) ## format the code
 
 lock: $(READY) ## renew requirements.lock (needs uv)
 	@echo 'pika==1.3.2' | uv pip compile --universal --python-version 3.11 --extra sandbox \
-		--extra test --extra browser --extra bench --extra lint --no-header \
+		--extra postgres --extra test --extra browser --extra bench --extra lint --no-header \
 		--no-annotate --no-emit-index-url --constraint - pyproject.toml --output-file requirements.lock
 
 clean: ## remove what set-up and runs left here (stops the sandbox broker)

@@ -19,7 +19,7 @@ from delivery.points import reach
 from delivery.reader import Reader
 from delivery.stopping import Stop
 
-__all__ = ["FailurePolicy", "Guard", "Settlement", "consume", "requeue"]
+__all__ = ["Apply", "FailurePolicy", "Guard", "Settlement", "consume", "consume_with", "requeue"]
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ FailurePolicy = Callable[[Delivery, Exception], Settlement]
 Guard = Callable[[Delivery, sqlite3.Connection], AbstractContextManager[None]]
 Results = Sequence[Handled | Failed]
 NOBODY_ELSE = nullcontext()
+Apply = Callable[[Sequence[Delivery]], Results]
 
 
 def requeue(delivery: Delivery, error: Exception) -> Settlement:
@@ -68,6 +69,32 @@ def consume(
     Raises TemporaryError (ConsumingEnded, StoreUnavailable, NotConfirmed ...) and pika's AMQPError;
     what was not settled by then returns to the queue when the channel closes.
     """
+    consume_with(
+        channel,
+        queue,
+        _applying(store, handle, guard, turn),
+        on_failure=on_failure,
+        batch=batch,
+        prefetch=prefetch,
+        idle=idle,
+        stop=stop,
+        meanwhile=meanwhile,
+    )
+
+
+def consume_with(
+    channel: BlockingChannel,
+    queue: str,
+    apply: Apply,
+    *,
+    on_failure: FailurePolicy = requeue,
+    batch: int = 1,
+    prefetch: int = 10,
+    idle: float | None = None,
+    stop: Stop | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> None:
+    """Do what consume does, with any store: *apply* commits a batch before it returns."""
     stop = Stop() if stop is None else stop
     reader = Reader(channel, queue, prefetch=max(batch, prefetch), meanwhile=meanwhile)
     with ThreadPoolExecutor(1, thread_name_prefix=queue) as worker:
@@ -75,28 +102,30 @@ def consume(
             reader.serve_until(lambda: bool(reader) or bool(stop), idle)
             if stop or not reader:
                 break
-            job = worker.submit(_work, reader.take(batch), store, handle, guard, turn)
+            job = worker.submit(apply, reader.take(batch))
             job.add_done_callback(lambda _: reader.wake())
             reader.serve_until(job.done)
             _settle(channel, job, on_failure)
     reader.close()
 
 
-def _work(
-    taken: Sequence[Delivery],
+def _applying(
     store: sqlite3.Connection,
     handle: Handler,
     guard: Guard | None,
     turn: AbstractContextManager[object],
-) -> Results:
-    if guard is None or not taken[0].redelivered:
-        with turn:
-            return apply_batch(taken, store, handle)
-    try:
-        with turn, guard(taken[0], store):
-            return apply_batch(taken, store, handle)
-    except PermanentError as refusal:
-        return [Failed(taken[0], refusal)]
+) -> Apply:
+    def apply(taken: Sequence[Delivery]) -> Results:
+        if guard is None or not taken[0].redelivered:
+            with turn:
+                return apply_batch(taken, store, handle)
+        try:
+            with turn, guard(taken[0], store):
+                return apply_batch(taken, store, handle)
+        except PermanentError as refusal:
+            return [Failed(taken[0], refusal)]
+
+    return apply
 
 
 def _settle(channel: BlockingChannel, job: Future[Results], on_failure: FailurePolicy) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import enum
 import sqlite3
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import TypeVar
 
 from pika import BasicProperties
 
@@ -15,7 +17,18 @@ from delivery.errors import TemporaryError
 from delivery.points import reach
 from delivery.store import savepoint, transaction
 
-__all__ = ["Delivery", "Effect", "Failed", "Handled", "Handler", "apply_batch", "event_of"]
+__all__ = [
+    "Delivery",
+    "Effect",
+    "Failed",
+    "Handled",
+    "Handler",
+    "apply_batch",
+    "apply_within",
+    "event_of",
+]
+
+Tx = TypeVar("Tx")  # a database connection inside its transaction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,19 +100,34 @@ def apply_batch(
 
     Raises TemporaryError if the store can't be used: then nothing of any delivery was committed.
     """
-    with transaction(store) as tx:
-        results = [_apply(delivery, tx, handle) for delivery in deliveries]
+    return apply_within(transaction(store), savepoint, deliveries, handle)
+
+
+def apply_within(
+    transaction: AbstractContextManager[Tx],
+    savepoint: Callable[[Tx], AbstractContextManager[None]],
+    deliveries: Sequence[Delivery],
+    handle: Callable[[Event, Tx], Effect],
+) -> list[Handled | Failed]:
+    """Do what apply_batch does, in any database that has transactions and savepoints."""
+    with transaction as tx:
+        results = [_apply(delivery, tx, savepoint, handle) for delivery in deliveries]
         reach("consumer.applied")
     reach("consumer.committed")
     return results
 
 
-def _apply(delivery: Delivery, tx: sqlite3.Connection, handle: Handler) -> Handled | Failed:
+def _apply(
+    delivery: Delivery,
+    tx: Tx,
+    savepoint: Callable[[Tx], AbstractContextManager[None]],
+    handle: Callable[[Event, Tx], Effect],
+) -> Handled | Failed:
     try:
         with savepoint(tx):
             effect = handle(event_of(delivery), tx)
             reach("consumer.handled", delivery.message_id)
-            return Handled(delivery, effect)
+        return Handled(delivery, effect)
     except TemporaryError:
         raise  # not the message's fault: no attempt is spent
     except Exception as error:  # noqa: BLE001 - a handler may raise anything; a policy decides

@@ -66,3 +66,23 @@ def remove_namespace(connection: BlockingConnection, namespace: str) -> None:
         for suffix in ("", ".dead", *(f".retry.{n}" for n in range(1, 6))):
             channel.queue_delete(f"{namespace}.{recipient}{suffix}")
     channel.exchange_delete(f"{namespace}.events")
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """PostgreSQL of this run's own, from a wheel: the URL of its database."""
+    from support.servers import postgres
+
+    with postgres(tmp_path_factory.mktemp("postgres")) as url:
+        yield url
+
+
+@pytest.fixture
+def database(postgres_server: str, namespace: str) -> Iterator[str]:
+    """The URL of a test's own schema in it; it is dropped afterwards."""
+    import psycopg
+
+    with psycopg.connect(postgres_server, autocommit=True) as maker:
+        maker.execute(f"CREATE SCHEMA {namespace}")
+        yield f"{postgres_server}?options=-csearch_path%3D{namespace}"
+        maker.execute(f"DROP SCHEMA {namespace} CASCADE")

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from bench import accepting, backlog, importing, latency, moving, page, report
+from bench import accepting, backlog, importing, latency, moving, page, report, sharing
 from bench.machine import look
 from bench.scene import Curve, Row, Scene
 from rich.console import Console
@@ -33,6 +33,7 @@ from delivery.terminal import say
 
 PARTS: dict[str, Callable[[Scene], list[Row]]] = {
     "relay": moving.relay,
+    "postgres": sharing.rows,
     "receive": moving.receive,
     "latency": latency.rows,
     "api": accepting.rows,

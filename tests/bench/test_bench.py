@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,13 @@ from bench.ours import received, relayed
 from bench.plot import svg
 from bench.report import cells, machine_lines, write
 from bench.scene import Curve, Row, Scene, interleaved
+from bench.sharing import shared
 
 from delivery.broker import Broker
 from delivery.codec import encode
+from delivery.connection import connect
+from delivery.postgres import open_postgres
+from delivery.postgres_outbox import SCHEMA
 
 
 @pytest.mark.parametrize(
@@ -76,3 +81,12 @@ def test_what_is_measured_is_done(broker: Broker, tmp_path: Path) -> None:
         assert at.publish(made) > 0
         assert ceilings.consumed(at.url, at.route.queue, 300) > 0
     assert ceilings.stored(fresh(tmp_path), made) > 0
+
+
+def test_three_relays_share_what_is_measured(broker: Broker, database: str) -> None:
+    """300 events, each confirmed at its first attempt, and each in the queue once."""
+    with place(broker.amqp_url) as at, closing(open_postgres(database, SCHEMA)) as store:
+        assert shared(at, store, database, events(300), 3) > 0
+        with connect(at.settings) as connection:
+            queue = connection.channel().queue_declare(at.route.queue, passive=True)
+        assert queue.method.message_count == 300

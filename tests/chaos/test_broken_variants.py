@@ -19,11 +19,11 @@ ROOT = Path(__file__).resolve().parents[2]
 VARIANTS = {
     "ack first": (
         "consumer",
-        "            job = worker.submit(_work, reader.take(batch), store, handle, guard)\n",
+        "            job = worker.submit(apply, reader.take(batch))\n",
         "            taken = reader.take(batch)\n"
         "            channel.basic_ack(taken[-1].tag, multiple=True)\n"
         "            channel.basic_ack = lambda *_, **__: None\n"
-        "            job = worker.submit(_work, taken, store, handle, guard)\n",
+        "            job = worker.submit(apply, taken)\n",
     ),
     "mark first": (
         "relay",

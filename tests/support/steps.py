@@ -24,7 +24,11 @@ from pathlib import Path
 METHODS = {"move", "send", "send_all", "record", "basic_publish"}
 METHODS |= {"basic_ack", "basic_nack", "basic_reject"}
 WRITES = ("INSERT", "UPDATE", "DELETE", "REPLACE")
-CALLBACKS = ("FailurePolicy", "Guard")  # a parameter of this type stands for all that return one
+CALLBACKS = (
+    "FailurePolicy",
+    "Guard",
+    "Apply",
+)  # a parameter of this type stands for all that return one
 SET_UP = {"open_store"}
 # No participants: they play what participants do, keep a learner's progress, or try out a broker
 # with a queue of their own; break what participants do; act for an audience; answer over HTTP; sort

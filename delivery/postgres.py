@@ -1,0 +1,161 @@
+"""A PostgreSQL database for a participant: its tables, its transactions, and its bad days."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from delivery.errors import DeliveryError
+from delivery.store import Schema, StoreDiffers, StoreUnavailable
+
+__all__ = ["Connection", "open_postgres", "reading", "savepoint", "transaction"]
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+LOCK_TIMEOUT = 5_000  # milliseconds that a statement waits for another writer
+# Milliseconds after which the server ends a session that holds a transaction and says nothing: its
+# locks are free then, also if its machine is gone. More than the 10 s that a relay's broker gets.
+IDLE_TIMEOUT = 60_000
+_SETTINGS = {
+    "lock_timeout": LOCK_TIMEOUT,
+    "idle_in_transaction_session_timeout": IDLE_TIMEOUT,
+    # The database may be set up otherwise: what is promised here was thought through for these.
+    "default_transaction_isolation": "read committed",
+    "synchronous_commit": "on",
+    "timezone": "UTC",
+}
+_INSTALLING = 5_672_015  # an advisory lock of our own: who creates or changes tables
+# Locked, full, out of memory, shutting down, unreachable, deadlocked: a later attempt may do.
+_UNAVAILABLE = (
+    psycopg.OperationalError,
+    psycopg.errors.IdleInTransactionSessionTimeout,
+    psycopg.errors.ReadOnlySqlTransaction,
+)
+
+
+def open_postgres(url: str, *schemas: Schema, name: str = "delivery") -> Connection:
+    """Connect to the database at *url*, create the tables of *schemas*, return the connection.
+
+    *name* is what ``pg_stat_activity`` shows. The tables lie in the first schema of the search
+    path; to use those that are there, no right to create any is needed. A database that another
+    version of the code has written is handled as in open_store. Raises StoreDiffers,
+    StoreUnavailable, and DeliveryError for a URL that is none and for rights that are missing.
+    """
+    with _translated(), _refused():
+        store = psycopg.connect(
+            url,
+            autocommit=True,  # transactions are begun where they are seen
+            application_name=name,
+            connect_timeout=10,
+            # A server that is silently gone is noticed after some 20 s, not after two hours.
+            keepalives_idle=10,
+            keepalives_interval=3,
+            keepalives_count=3,
+        )
+        try:
+            for setting, value in _SETTINGS.items():
+                store.execute("SELECT set_config(%s, %s, false)", (setting, str(value)))
+            if not _has_all(store, schemas):
+                _install_all(store, schemas)
+        except BaseException:
+            store.close()
+            raise
+    return store
+
+
+@contextmanager
+def transaction(store: Connection) -> Iterator[Connection]:
+    """Commit when the block ends; roll back when it raises. Raises StoreUnavailable.
+
+    A connection that is lost during the commit leaves open whether it was done.
+    """
+    with _translated(), store.transaction():
+        yield store
+
+
+@contextmanager
+def savepoint(tx: Connection) -> Iterator[None]:
+    """Undo only this block when it raises; the transaction around it goes on.
+
+    Raises StoreUnavailable if it is this database that can't be used: a handler may have met the
+    same error with a database of its own.
+    """
+    with tx.transaction(), _translated(tx):
+        yield
+
+
+def reading() -> AbstractContextManager[None]:
+    """Read outside a transaction. Raises StoreUnavailable."""
+    return _translated()
+
+
+@contextmanager
+def _translated(only: Connection | None = None) -> Iterator[None]:
+    try:
+        yield
+    except _UNAVAILABLE as error:
+        if only is not None and _is_well(only):
+            raise
+        raise StoreUnavailable(f"the database can't be used: {_words(error)}") from error
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.ProgrammingError as error:
+        raise DeliveryError(f"the database does not do this: {_words(error)}") from error
+
+
+def _words(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def _is_well(tx: Connection) -> bool:
+    # An error of this connection's own leaves its transaction failed, or the connection dead.
+    return tx.info.transaction_status is TransactionStatus.INTRANS
+
+
+def _has_all(store: Connection, schemas: Sequence[Schema]) -> bool:
+    known: dict[str, int] = {}
+    if schemas and store.execute("SELECT to_regclass('schema_version')").fetchone() != (None,):
+        known = dict(store.execute("SELECT name, version FROM schema_version").fetchall())
+    return all(known.get(schema.name) == schema.version for schema in schemas)
+
+
+def _install_all(store: Connection, schemas: Sequence[Schema]) -> None:
+    with store.transaction():
+        # Several processes start at once, and "IF NOT EXISTS" alone does not keep them apart.
+        store.execute("SELECT pg_advisory_xact_lock(%s)", (_INSTALLING,))
+        store.execute(
+            "CREATE TABLE IF NOT EXISTS schema_version"
+            " (name text PRIMARY KEY, version integer NOT NULL)"
+        )
+        for schema in schemas:
+            _install(store, schema)
+
+
+def _install(tx: Connection, schema: Schema) -> None:
+    row = tx.execute(
+        "SELECT version FROM schema_version WHERE name = %s", (schema.name,)
+    ).fetchone()
+    if row is None:
+        tx.execute(schema.sql.encode())
+        tx.execute("INSERT INTO schema_version VALUES (%s, %s)", (schema.name, schema.version))
+        return
+    missing = schema.version - row[0]
+    if not 0 <= missing <= len(schema.steps):
+        differs = "newer" if missing < 0 else "older"
+        raise StoreDiffers(
+            f"table group {schema.name!r} has version {row[0]}, this code knows {schema.version};"
+            f" use the {differs} code, or another database"
+        )
+    for step in schema.steps[len(schema.steps) - missing :]:
+        tx.execute(step.encode())
+    tx.execute(
+        "UPDATE schema_version SET version = %s WHERE name = %s", (schema.version, schema.name)
+    )

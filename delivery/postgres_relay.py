@@ -1,0 +1,104 @@
+"""The relay as a process, one of several on the same PostgreSQL outbox."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partial
+
+from delivery.config import Config
+from delivery.confirms import Outcome
+from delivery.outbox import Outbox
+from delivery.pipeline import ConfirmedChannel
+from delivery.postgres import Connection, open_postgres, reading
+from delivery.postgres_outbox import CHANNEL, SCHEMA, PostgresOutbox, forget_sent
+from delivery.recovery import keep_connected
+from delivery.relay import relay_once
+from delivery.retention import KEEP_DAYS, STEP, caretaker
+from delivery.services import DAY, NAP, RECHECK, prepare
+from delivery.stopping import Stop
+
+__all__ = ["run_postgres_relay"]
+
+log = logging.getLogger(__name__)
+
+
+def run_postgres_relay(
+    config: Config,
+    url: str,
+    stop: Stop,
+    *,
+    batch: int = 100,
+    keep_days: float = KEEP_DAYS,
+    wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox,
+    beat: Callable[[], None] = lambda: None,
+) -> None:
+    """Publish what the outbox in the database at *url* holds, until *stop*.
+
+    The arguments are run_relay's. A smaller *batch* leaves more to the other relays, and holds what
+    it has taken for a shorter time.
+    """
+
+    def work() -> None:
+        prepare(config, "relay")
+        with (
+            closing(open_postgres(url, SCHEMA, name=f"{config.namespace} relay")) as store,
+            ConfirmedChannel(config.named("relay")) as channel,
+        ):
+            tend = caretaker(partial(_forget_round, store, keep_days * DAY))
+
+            def turn() -> None:
+                beat()
+                tend()
+
+            outbox = wrap(PostgresOutbox(store, config.exchange))
+            with reading():
+                store.execute(f"LISTEN {CHANNEL}")
+            log.info("relay.ready", extra={"broker": config.broker.address})
+            _relay(store, outbox, channel, stop, batch, turn)
+
+    keep_connected(work, stop=stop)
+    log.info("relay.stopped")
+
+
+def _relay(
+    store: Connection,
+    outbox: Outbox,
+    channel: ConfirmedChannel,
+    stop: Stop,
+    batch: int,
+    turn: Callable[[], None],
+) -> None:
+    limit = 1  # a broker in alarm takes the connection and answers nothing: no batch for it
+    while not stop:
+        turn()
+        outcomes = relay_once(outbox, channel, limit=limit)
+        if outcomes and not outcomes[Outcome.UNKNOWN]:
+            limit = batch
+        if not outcomes:
+            _await_commit(store, channel, stop, turn)
+
+
+def _await_commit(
+    store: Connection, channel: ConfirmedChannel, stop: Stop, turn: Callable[[], None]
+) -> None:
+    """Wait, serving the connection, until a commit is announced or it is time to look anyway.
+
+    An announcement that is lost costs half a second, never an event.
+    """
+    end = time.monotonic() + RECHECK
+    while not stop and not _heard(store) and time.monotonic() < end:
+        channel.serve(NAP)
+        turn()
+
+
+def _heard(store: Connection) -> bool:
+    with reading():
+        return bool(list(store.notifies(timeout=0)))
+
+
+def _forget_round(store: Connection, keep: float) -> Iterator[None]:
+    while forget_sent(store, keep=keep, most=STEP) == STEP:
+        yield

@@ -1,0 +1,173 @@
+"""A publisher grows from SQLite to PostgreSQL: planned first, repeatable, in order."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.events import event
+
+from delivery import commands_postgres, outbox, postgres_outbox
+from delivery.confirms import Answer, Outcome
+from delivery.contract import Event
+from delivery.errors import DeliveryError
+from delivery.outbox import SqliteOutbox
+from delivery.postgres import Connection, open_postgres, transaction
+from delivery.postgres_copy import Copied, copy_outbox
+from delivery.postgres_outbox import PostgresOutbox
+from delivery.relay import only_relay
+from delivery.store import open_store
+from delivery.store import transaction as sqlite_transaction
+from delivery.stores import PUBLISHER, Stores
+
+AT = 1_800_000_000.5
+COLUMNS = (
+    "event_id, event_type, body, correlation_id, attempts, outcome, detail, subject, traceparent"
+)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_store(Stores(tmp_path).path(PUBLISHER), outbox.SCHEMA)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def target(database: str) -> Iterator[Connection]:
+    with closing(open_postgres(database, postgres_outbox.SCHEMA)) as opened:
+        yield opened
+
+
+def add(source: sqlite3.Connection, *events: Event, at: float = AT) -> None:
+    with sqlite_transaction(source) as tx:
+        for each in events:
+            outbox.add(tx, each, correlation_id="r", accepted_at=at, traceparent="00-1")
+
+
+def record(source: sqlite3.Connection, *answers: Answer) -> None:
+    with SqliteOutbox(source, "x", clock=lambda: AT).batch(len(answers)) as batch:
+        batch.record(answers)
+
+
+def rows(store: sqlite3.Connection | Connection) -> list[tuple[object, ...]]:
+    return store.execute(f"SELECT {COLUMNS} FROM outbox ORDER BY position").fetchall()  # type: ignore[no-any-return]
+
+
+def test_a_plan_changes_nothing(source: sqlite3.Connection, target: Connection) -> None:
+    """It says what a copy would do."""
+    add(source, event("m-1"), event("m-2"), event("m-3"))
+    record(source, Answer(Outcome.CONFIRMED), Answer(Outcome.RETURNED, "312 NO_ROUTE"))
+
+    assert copy_outbox(source, target) == Copied(2, 1, 0, 0, 0)
+    assert rows(target) == []
+
+
+def test_every_row_is_copied_with_its_facts_and_in_its_order(
+    source: sqlite3.Connection, target: Connection
+) -> None:
+    """Attempts and outcomes, too; and a relay goes on where SQLite's was."""
+    events = [event(f"m-{n % 7}", n // 7 + 1, title="Ünïcödé 🐇\t\\N") for n in range(50)]
+    add(source, *events)
+    record(source, Answer(Outcome.CONFIRMED), Answer(Outcome.RETURNED, "312 NO_ROUTE\n\t\\."))
+
+    copy_outbox(source, target, apply=True)
+
+    assert rows(target) == rows(source)
+    times = "extract(epoch FROM accepted_at)::float8, extract(epoch FROM confirmed_at)::float8"
+    found = target.execute(f"SELECT {times} FROM outbox ORDER BY position").fetchall()
+    assert found == [(AT, AT)] + [(AT, None)] * 49
+    with PostgresOutbox(target, "x").batch(100) as batch:
+        first = [m.properties.message_id for m in batch.messages]
+    # Not the confirmed one; the returned one's pause (by the old clock) is long over or far off.
+    assert set(first) == {each.id for each in events[1:8]}
+
+
+def test_a_repeated_copy_adds_nothing_and_brings_what_has_changed(
+    source: sqlite3.Connection, target: Connection
+) -> None:
+    """New rows, and rows that SQLite's relay has sent since; what PostgreSQL's sent stays so."""
+    first, second, third = (event(f"m-{n}") for n in (1, 2, 3))
+    add(source, first, second)
+    copy_outbox(source, target, apply=True)
+    assert copy_outbox(source, target, apply=True) == Copied(0, 0, 0, 0, 2)
+    with PostgresOutbox(target, "x").batch(2) as batch:
+        batch.record([Answer(Outcome.UNKNOWN), Answer(Outcome.CONFIRMED)])
+
+    record(source, Answer(Outcome.CONFIRMED))
+    add(source, third)
+    assert copy_outbox(source, target) == Copied(1, 0, 1, 0, 1)
+    assert copy_outbox(source, target, apply=True) == Copied(1, 0, 1, 0, 1)
+
+    found = target.execute(
+        "SELECT event_id, confirmed_at IS NOT NULL FROM outbox ORDER BY position"
+    ).fetchall()
+    assert found == [(first.id, True), (second.id, True), (third.id, False)]
+
+
+def test_what_would_come_after_a_newer_event_of_its_material_is_refused(
+    source: sqlite3.Connection, target: Connection
+) -> None:
+    """PostgreSQL has been written to already: the old one would be sent last."""
+    add(source, event("m-1", 1), event("m-2", 1))
+    with transaction(target) as tx:
+        postgres_outbox.add(tx, event("m-1", 2), correlation_id="r", accepted_at=AT + 1)
+
+    assert copy_outbox(source, target).overtaken == 1
+    with pytest.raises(DeliveryError, match="1 pending"):
+        copy_outbox(source, target, apply=True)
+    assert len(rows(target)) == 1
+
+
+def delivery(folder: Path, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "delivery", "--data", str(folder), "postgres", *words]
+    kept = {k: v for k, v in os.environ.items() if k != "DELIVERY_POSTGRES_URL"}
+    return subprocess.run(command, env=kept | environ, capture_output=True, text=True, timeout=60)
+
+
+def test_the_command_plans_and_copies(
+    source: sqlite3.Connection, target: Connection, tmp_path: Path, database: str
+) -> None:
+    """The URL may come from the environment."""
+    add(source, event("m-1"), event("m-2"))
+    planned = delivery(tmp_path, "copy", DELIVERY_POSTGRES_URL=database)
+    assert planned.stdout.startswith("plan: 2 pending and 0 confirmed rows to add"), planned.stderr
+    assert rows(target) == []
+    copied = delivery(tmp_path, "copy", "--apply", DELIVERY_POSTGRES_URL=database)
+    assert copied.stdout.startswith("copied: 2 pending"), copied.stderr
+    assert rows(target) == rows(source)
+
+
+def test_the_command_says_what_is_in_its_way(
+    source: sqlite3.Connection, tmp_path: Path, database: str
+) -> None:
+    """A relay at work, no file, no database, no URL: one sentence each."""
+    path = Stores(tmp_path).path(PUBLISHER)
+    with only_relay(path):
+        assert (
+            "another relay has this outbox" in delivery(tmp_path, "copy", "--url", database).stderr
+        )
+    nowhere = tmp_path / "nowhere"
+    for folder, url, words in (
+        (nowhere, database, "there is no publisher's file"),
+        (tmp_path, "postgresql://127.0.0.1:1/x", "the database can't be used"),
+        (tmp_path, "nonsense=1", "the database does not do this"),
+    ):
+        ended = delivery(folder, "copy", "--url", url)
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith(f"error: {words}")
+        assert ended.returncode == 1
+    assert not nowhere.exists()
+    assert delivery(tmp_path, "copy").returncode == 2
+
+
+def test_the_group_is_there() -> None:
+    assert {command.name for command in commands_postgres.postgres_app.registered_commands} == {
+        "relay",
+        "copy",
+    }
