@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import pika
@@ -11,10 +13,13 @@ from pika.adapters.blocking_connection import BlockingConnection
 from pika.adapters.utils.connection_workflow import AMQPConnectorException
 from pika.exceptions import AMQPError
 
+from delivery.addresses import addresses
 from delivery.any_headers import read_any_headers
 from delivery.errors import DeliveryError, TemporaryError
 
-__all__ = ["BrokerSettings", "BrokerUnavailable", "connect", "describe"]
+__all__ = ["BrokerSettings", "BrokerUnavailable", "connect", "describe", "open_any"]
+
+_Opened = TypeVar("_Opened")
 
 
 # What pika raises when it can't connect. Not all of it is an AMQPError: a name that does not
@@ -34,7 +39,8 @@ class BrokerSettings:
 
     Heartbeat and blocked_timeout are always set: pika's defaults leave a dead connection unnoticed
     for two minutes, and a publish that a broker alarm blocks waiting for ever. The URL may ask for
-    another heartbeat, ``?heartbeat=10``, as RabbitMQ's URI query parameters do.
+    another heartbeat, ``?heartbeat=10``, as RabbitMQ's URI query parameters do. It may be several,
+    separated by commas: the nodes of one cluster, any of which will do.
     """
 
     url: str
@@ -54,13 +60,18 @@ class BrokerSettings:
             raise DeliveryError("no broker is named: set DELIVERY_AMQP_URL")
         return cls(url=url, name=name)
 
+    @property
+    def nodes(self) -> list[BrokerSettings]:
+        """The same settings for each node by itself."""
+        return [replace(self, url=url) for url in addresses(self.url)]
+
     def parameters(self) -> pika.URLParameters:
         """Return pika's parameters for one connection. Raises DeliveryError for no AMQP URL."""
         try:
             if not self.url.startswith(("amqp://", "amqps://")):  # pika would take any scheme
                 raise ValueError("it must begin with amqp:// or amqps://")
             parameters = pika.URLParameters(self.url)
-        except (ValueError, IndexError) as error:
+        except (ValueError, IndexError, TypeError) as error:  # TypeError: a user, no password
             raise DeliveryError(
                 f"the broker's URL can't be read ({error});"
                 " expected amqp://user:password@host:5672/%2F"
@@ -80,7 +91,9 @@ class BrokerSettings:
 
     @property
     def address(self) -> str:
-        """Return host:port/vhost, without the password, for people to read."""
+        """Return host:port/vhost of every node, without the password, for people to read."""
+        if len(nodes := self.nodes) > 1:
+            return ", ".join(node.address for node in nodes)
         parameters = self.parameters()
         vhost = "" if parameters.virtual_host == "/" else f"/{parameters.virtual_host}"
         return f"{parameters.host}:{parameters.port}{vhost}"
@@ -93,6 +106,26 @@ def connect(settings: BrokerSettings) -> BlockingConnection:
     hold up acks.
     """
     read_any_headers()
+    return open_any(settings, _connect)
+
+
+def open_any(settings: BrokerSettings, opened: Callable[[BrokerSettings], _Opened]) -> _Opened:
+    """Return what *opened* makes of the first node that lets it; BrokerUnavailable if none does.
+
+    In a new order each time: a node that takes connections but has lost the others, and so can
+    confirm nothing, must not be everybody's first choice for ever.
+    """
+    nodes = settings.nodes
+    failures = []
+    for node in random.sample(nodes, len(nodes)):
+        try:
+            return opened(node)
+        except BrokerUnavailable as error:
+            failures.append(str(error))
+    raise BrokerUnavailable("; ".join(failures))
+
+
+def _connect(settings: BrokerSettings) -> BlockingConnection:
     try:
         return BlockingConnection(settings.parameters())
     except CONNECT_ERRORS as error:

@@ -18,6 +18,7 @@ from pika.exceptions import (
     ProbableAuthenticationError,
 )
 
+from delivery.addresses import addresses
 from delivery.errors import DeliveryError
 from delivery.management import Management
 
@@ -41,14 +42,11 @@ class NotReady(DeliveryError):
 def probe(amqp_url: str) -> str:
     """Send one message through a queue of our own, confirmed; return the broker's version.
 
-    Raises AMQPError or OSError: whatever stood in the way. A 403 names the right that is missing.
+    Of several addresses any will do. Raises AMQPError or OSError: whatever stood in the way. A 403
+    names the right that is missing.
     """
-    parameters = _parameters(amqp_url)
-    parameters.connection_attempts = 1
-    parameters.socket_timeout = 5
-    parameters.stack_timeout = 10
-    parameters.blocked_connection_timeout = 5  # a broker in alarm accepts everything but this
-    with _quiet(), pika.BlockingConnection(parameters) as connection:
+    nodes = [_parameters(each) for each in addresses(amqp_url)]
+    with _quiet(), pika.BlockingConnection(nodes) as connection:
         channel = connection.channel()
         queue = f"delivery.probe.{uuid.uuid4()}"
         channel.queue_declare(queue, exclusive=True, auto_delete=True)
@@ -102,9 +100,14 @@ def _parameters(amqp_url: str) -> pika.URLParameters:
     if not amqp_url.startswith(("amqp://", "amqps://")):  # pika would take any scheme
         raise NotReady("that is not an AMQP URL: amqp://user:password@host:5672/%2F is one")
     try:
-        return pika.URLParameters(amqp_url)
+        parameters = pika.URLParameters(amqp_url)
     except ValueError as error:
         raise NotReady(f"that AMQP URL cannot be read: {error}") from error
+    parameters.connection_attempts = 1
+    parameters.socket_timeout = 5
+    parameters.stack_timeout = 10
+    parameters.blocked_connection_timeout = 5  # a broker in alarm accepts everything but this
+    return parameters
 
 
 @contextlib.contextmanager

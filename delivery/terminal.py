@@ -8,7 +8,7 @@ import getpass
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,8 +20,23 @@ if TYPE_CHECKING:  # a help text must not wait for pika and pydantic
 
     from delivery.config import Config
     from delivery.stores import Stores
+    from delivery.topology import Topology
 
-__all__ = ["JsonList", "Terminal", "console", "operator", "plain", "say", "show_json"]
+    Shape = Callable[[Topology], Topology]
+
+__all__ = ["SHAPES", "JsonList", "Terminal", "console", "operator", "plain", "say", "show_json"]
+
+# What --queues may say, and what loads the shape; a later lesson's module commands_* adds its own.
+SHAPES: dict[str, Callable[[], Shape]] = {}
+
+
+def _classic() -> Shape:
+    from delivery.config import as_it_is
+
+    return as_it_is
+
+
+SHAPES["classic"] = _classic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,6 +47,7 @@ class Terminal:
     data: Path
     namespace: str
     retries_ms: str
+    queues: str = "classic"
 
     @property
     def stores(self) -> Stores:
@@ -39,6 +55,13 @@ class Terminal:
         from delivery.stores import Stores
 
         return Stores(self.data)
+
+    @property
+    def shape(self) -> Shape:
+        """What --queues makes of the topology. Raises DeliveryError for a kind that is unknown."""
+        if self.queues not in SHAPES:
+            raise DeliveryError(f"there are no {self.queues!r} queues: {' or '.join(SHAPES)}")
+        return SHAPES[self.queues]()
 
     def config(self, *, start_broker: bool = False) -> Config:
         """Return the settings of the exchange, with the broker by the order of choice.
@@ -70,6 +93,7 @@ class Terminal:
             namespace=self.namespace,
             retries_ms=retries_of(self.retries_ms),
             management_url=broker.management_url,
+            shape=self.shape,
         )
 
 
