@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import pika
 
+from delivery.addresses import addresses
 from delivery.errors import DeliveryError
 
 __all__ = [
@@ -44,6 +45,10 @@ def given_url(environ: Mapping[str, str]) -> str:
     password, ca = given_password(environ), environ.get(CA, "")
     if not url or not (password or ca):
         return url
+    return ",".join(_completed(each, password, ca) for each in addresses(url))
+
+
+def _completed(url: str, password: str, ca: str) -> str:
     try:
         parts = urlsplit(url)
         netloc = parts.netloc
@@ -83,6 +88,10 @@ def parameters_of(url: str) -> pika.URLParameters:
 
 def masked(url: str) -> str:
     """Return *url* for people and machines that need no password: three stars stand for it."""
+    return ",".join(map(_masked, addresses(url)))
+
+
+def _masked(url: str) -> str:
     parts = urlsplit(url)
     user, _, host = parts.netloc.rpartition("@")
     name = f"{user.partition(':')[0]}:***@" if user else ""
@@ -94,7 +103,7 @@ def tls_context(url: str) -> ssl.SSLContext:
 
     Raises DeliveryError if there is no such file, or it holds no certificate.
     """
-    file = dict(parse_qsl(urlsplit(url).query)).get(CA_FILE)
+    file = dict(parse_qsl(urlsplit(addresses(url)[0]).query)).get(CA_FILE)
     try:
         return ssl.create_default_context(cafile=file)  # it checks the host name, too
     except OSError as error:  # an SSLError is one

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from delivery.addresses import addresses
 from delivery.container import Container
 from delivery.errors import DeliveryError
 from delivery.node import Node
@@ -59,8 +60,9 @@ class Broker:
 
     @property
     def address(self) -> str:
-        """Host and port, for people: without the password."""
-        return urlsplit(self.amqp_url).netloc.rpartition("@")[2]
+        """Host and port (of each node), for people: without the password."""
+        nodes = (urlsplit(each).netloc for each in addresses(self.amqp_url))
+        return ", ".join(node.rpartition("@")[2] for node in nodes)
 
     def start(self, say: Callable[[str], None] = silent) -> None:
         """Start it again after `stop` or `kill`, same port and data; return when it is ready."""

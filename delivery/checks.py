@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from delivery.address import URL
+from delivery.addresses import addresses
 
 __all__ = ["Check", "Verdict", "folder", "login", "pika", "port", "python"]
 
@@ -63,9 +64,10 @@ def port(number: int, variable: str) -> Check:
 
 def login(url: str, seen: str) -> Check:
     """Warn of the login that everybody knows, where others than this machine can use it."""
-    parts = urlsplit(url)
-    known = (parts.username or "guest", parts.password or "guest") == ("guest", "guest")
-    if known and not _is_loopback(parts.hostname or "localhost"):
+    for parts in map(urlsplit, addresses(url)):
+        known = (parts.username or "guest", parts.password or "guest") == ("guest", "guest")
+        if not known or _is_loopback(parts.hostname or "localhost"):
+            continue
         fix = "a user for each service: delivery access plan; then delete guest"
         return Check(URL, Verdict.WARN, f"{seen}, as guest with the known password", fix)
     return Check(URL, Verdict.OK, seen)

@@ -80,6 +80,9 @@ def options(
     retries: Annotated[
         str, typer.Option(envvar="DELIVERY_RETRIES_MS", help="Delay before each retry, in ms.")
     ] = "1000,10000,60000",
+    queues: Annotated[
+        str, typer.Option(envvar="DELIVERY_QUEUES", help="Kind of the queues: classic, quorum.")
+    ] = "classic",
     _version_: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Say the version.")
     ] = False,
@@ -95,7 +98,7 @@ def options(
         raise DeliveryError(
             f"{namespace!r} is no namespace: use letters, digits, and . _ - after one"
         )
-    context.obj = Terminal(os.environ, data, namespace, retries)
+    context.obj = Terminal(os.environ, data, namespace, retries, queues)
 
 
 def main() -> None:

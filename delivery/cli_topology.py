@@ -83,4 +83,5 @@ def _offline(context: typer.Context) -> Config:
         stores=terminal.stores,
         namespace=terminal.namespace,
         retries_ms=retries_of(terminal.retries_ms),
+        shape=terminal.shape,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from delivery.connection import BrokerSettings
@@ -15,20 +16,29 @@ from delivery.routes import Route, check_recipient, events_exchange, routes_of, 
 from delivery.stores import Stores
 from delivery.topology import Topology
 
-__all__ = ["DEFAULT_RETRIES_MS", "Config", "retries_of"]
+__all__ = ["DEFAULT_RETRIES_MS", "Config", "as_it_is", "retries_of"]
 
 DEFAULT_RETRIES_MS = (1_000, 10_000, 60_000)
 
 
+def as_it_is(topology: Topology) -> Topology:
+    """Return *topology*: classic queues."""
+    return topology
+
+
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """Passed to every process of one exchange; *retries_ms* are the delays before each retry."""
+    """Passed to every process of one exchange; *retries_ms* are the delays before each retry.
+
+    *shape* is what a later lesson makes of the topology.
+    """
 
     broker: BrokerSettings
     stores: Stores
     namespace: str = "delivery"
     retries_ms: tuple[int, ...] = DEFAULT_RETRIES_MS
     management_url: str | None = None
+    shape: Callable[[Topology], Topology] = as_it_is
 
     @property
     def exchange(self) -> str:
@@ -52,7 +62,10 @@ class Config:
     def topology(self) -> Topology:
         """Return everything that the exchange needs on the broker."""
         routes = routes_of(self.namespace)
-        return topology_of(routes) + retry_topology(routes, self.retries_ms) + dead_topology(routes)
+        plain = (
+            topology_of(routes) + retry_topology(routes, self.retries_ms) + dead_topology(routes)
+        )
+        return self.shape(plain)
 
     def problems(self) -> list[Problem]:
         """Return what lint finds in the topology and in how it is published to."""

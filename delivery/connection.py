@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
 import pika
@@ -19,6 +21,7 @@ from pika.exceptions import (
 )
 
 from delivery.address import URL, given_url, parameters_of
+from delivery.addresses import addresses
 from delivery.any_headers import read_any_headers
 from delivery.errors import DeliveryError, TemporaryError
 
@@ -29,10 +32,12 @@ __all__ = [
     "BrokerUnavailable",
     "connect",
     "describe",
+    "open_any",
     "unavailable",
 ]
 
 ACCESS_REFUSED = 403  # AMQP 0-9-1, reply codes
+_Opened = TypeVar("_Opened")
 
 
 # What pika raises when it can't connect. Not all of it is an AMQPError: a name that does not
@@ -61,7 +66,8 @@ class BrokerSettings:
 
     Heartbeat and blocked_timeout are always set: pika's defaults leave a dead connection unnoticed
     for two minutes, and a publish that a broker alarm blocks waiting for ever. The URL may ask for
-    another heartbeat, ``?heartbeat=10``, as RabbitMQ's URI query parameters do.
+    another heartbeat, ``?heartbeat=10``, as RabbitMQ's URI query parameters do. It may be several,
+    separated by commas: the nodes of one cluster, any of which will do.
     """
 
     url: str = field(repr=False)  # holds a password
@@ -81,6 +87,11 @@ class BrokerSettings:
             raise DeliveryError(f"no broker is named: set {URL}")
         return cls(url=url, name=name)
 
+    @property
+    def nodes(self) -> list[BrokerSettings]:
+        """The same settings for each node by itself."""
+        return [replace(self, url=url) for url in addresses(self.url)]
+
     def parameters(self) -> pika.URLParameters:
         """Return pika's parameters for one connection. Raises DeliveryError for no AMQP URL."""
         parameters = parameters_of(self.url)
@@ -99,7 +110,9 @@ class BrokerSettings:
 
     @property
     def address(self) -> str:
-        """Return host:port/vhost, without the password, for people to read."""
+        """Return host:port/vhost of every node, without the password, for people to read."""
+        if len(nodes := self.nodes) > 1:
+            return ", ".join(node.address for node in nodes)
         parameters = self.parameters()
         vhost = "" if parameters.virtual_host == "/" else f"/{parameters.virtual_host}"
         return f"{parameters.host}:{parameters.port}{vhost}"
@@ -112,6 +125,29 @@ def connect(settings: BrokerSettings) -> BlockingConnection:
     hold up acks.
     """
     read_any_headers()
+    return open_any(settings, _connect)
+
+
+def open_any(settings: BrokerSettings, opened: Callable[[BrokerSettings], _Opened]) -> _Opened:
+    """Return what *opened* makes of the first node that lets it; BrokerUnavailable if none does.
+
+    In a new order each time: a node that takes connections but has lost the others, and so can
+    confirm nothing, must not be everybody's first choice for ever.
+    """
+    nodes = settings.nodes
+    failures: list[BrokerUnavailable] = []
+    for node in random.sample(nodes, len(nodes)):
+        try:
+            return opened(node)
+        except BrokerUnavailable as error:
+            failures.append(error)
+    if len(failures) == 1:
+        raise failures[0]
+    refused = all(isinstance(each, AccessRefused) for each in failures)
+    raise (AccessRefused if refused else BrokerUnavailable)("; ".join(map(str, failures)))
+
+
+def _connect(settings: BrokerSettings) -> BlockingConnection:
     try:
         return BlockingConnection(settings.parameters())
     except CONNECT_ERRORS as error:

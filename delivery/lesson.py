@@ -10,7 +10,7 @@ import os
 import sys
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType
@@ -86,15 +86,19 @@ class Scene:
 
 
 Act = Callable[[Scene], None]
+Find = Callable[[Mapping[str, str], Path, Callable[[str], None]], Broker]
 
 
-def play(broken: Act, fixed: Act, cost: Act | None = None) -> None:
-    """Play the two acts (or, with --cost, measure) and exit: 0 if every fact was as expected."""
+def play(broken: Act, fixed: Act, cost: Act | None = None, *, find: Find = find_broker) -> None:
+    """Play the two acts (or, with --cost, measure) and exit: 0 if every fact was as expected.
+
+    *find* gives the broker, for a lesson that needs another one than the others.
+    """
     options = _parser(inspect.getmodule(broken).__doc__ or "", cost).parse_args()
     acts = [cost] if cost and options.cost else [broken, fixed]
     state = os.environ.get("DELIVERY_DATA") or Path(__file__).parents[1] / ".delivery"
     try:
-        broker = find_broker(os.environ, Path(state), lambda text: print(text, file=sys.stderr))  # noqa: T201
+        broker = find(os.environ, Path(state), lambda text: print(text, file=sys.stderr))  # noqa: T201
         wrong = sum(_play(act, broker, PACES[options.pace], step=options.step) for act in acts)
     except DeliveryError as error:
         sys.exit(f"error: {error}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from delivery.kinds import kind_mistakes
 from delivery.routing import routed
 from delivery.topology import Exchange, Queue, Topology
 
@@ -55,6 +56,7 @@ def lint(topology: Topology, publishers: Iterable[Publisher] = ()) -> list[Probl
         *_alternates(topology),
         *_dead_letters(topology),
         *_limits(topology),
+        *_kinds(topology),
         *_publishers(topology, publishers),
     ]
 
@@ -163,10 +165,12 @@ def _keys_into(topology: Topology, queue: Queue) -> list[str]:
 
 
 def _limits(topology: Topology) -> Iterator[Problem]:
+    # At-least-once keeps what the target refuses, and offers it again.
     dead_targets = {
         queue.arguments.get("x-dead-letter-routing-key")
         for queue in topology.queues
         if queue.arguments.get("x-dead-letter-exchange") == ""
+        and queue.arguments.get("x-dead-letter-strategy") != "at-least-once"
     }
     for queue in topology.queues:
         limits = sorted(LIMITS & set(queue.arguments))
@@ -186,6 +190,12 @@ def _limits(topology: Topology) -> Iterator[Problem]:
                 "a dead queue that rejects when full loses what the broker moves into it",
                 "do not bound a dead queue with reject-publish",
             )
+
+
+def _kinds(topology: Topology) -> Iterator[Problem]:
+    for queue in topology.queues:
+        for what, fix in kind_mistakes(queue):
+            yield Problem(f"queue {queue.name!r}", what, fix)
 
 
 def _publishers(topology: Topology, publishers: Iterable[Publisher]) -> Iterator[Problem]:

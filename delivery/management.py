@@ -9,9 +9,10 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from delivery.address import tls_context
+from delivery.addresses import addresses
 from delivery.errors import DeliveryError
 
 __all__ = ["Management"]
@@ -23,6 +24,10 @@ class Management:
 
     url: str = field(repr=False)
     amqp_url: str = field(repr=False)
+
+    @property
+    def _amqp(self) -> SplitResult:
+        return urlsplit(addresses(self.amqp_url)[0])  # of a cluster: login and vhost are the same
 
     def get(self, path: str) -> tuple[Any, http.client.HTTPMessage]:
         """Return the answer's JSON and headers for *path*, such as ``/api/overview``.
@@ -43,7 +48,7 @@ class Management:
         self, method: str, path: str, body: bytes | None
     ) -> tuple[Any, http.client.HTTPMessage]:
         try:
-            parts, amqp = urlsplit(self.url), urlsplit(self.amqp_url)
+            parts, amqp = urlsplit(self.url), self._amqp
             user = parts if parts.username else amqp
             said = f"{unquote(user.username or '')}:{unquote(user.password or '')}"
             login = base64.b64encode(said.encode()).decode()
@@ -74,7 +79,7 @@ class Management:
 
     def sample(self, queue: str) -> int | None:
         """Return the same, and raise OSError if the plugin does not answer at all."""
-        vhost = urlsplit(self.amqp_url).path[1:] or "%2F"
+        vhost = self._amqp.path[1:] or "%2F"
         try:
             found, _ = self.get(f"/api/queues/{vhost}/{quote(queue, safe='')}")
         except urllib.error.HTTPError as answer:

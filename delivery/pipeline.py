@@ -9,7 +9,7 @@ from types import TracebackType
 from pika import BasicProperties
 
 from delivery.confirms import Answer, InFlight, NotConfirmed, Outcome
-from delivery.connection import AccessRefused, BrokerSettings, BrokerUnavailable
+from delivery.connection import AccessRefused, BrokerSettings, BrokerUnavailable, open_any
 from delivery.publisher import Message
 from delivery.wire import Wire
 
@@ -29,9 +29,8 @@ class ConfirmedChannel:
     ) -> None:
         self._timeout = timeout
         self._window = window
-        self._address = settings.address
         self._in_flight = InFlight()
-        self._wire = Wire(settings, self._in_flight)
+        self._wire = open_any(settings, lambda node: Wire(node, self._in_flight))
 
     def send(self, message: Message) -> Answer:
         """Publish once, mandatory, and wait for the answer."""
@@ -91,4 +90,4 @@ class ConfirmedChannel:
     def _check(self) -> None:
         if self._wire.gone:
             kind = AccessRefused if self._wire.refused else BrokerUnavailable
-            raise kind(f"the connection to {self._address} is gone: {self._wire.gone}")
+            raise kind(f"the connection to {self._wire.address} is gone: {self._wire.gone}")

@@ -19,6 +19,7 @@ from pika.exceptions import (
 )
 
 from delivery.address import parameters_of
+from delivery.addresses import addresses
 from delivery.errors import DeliveryError
 from delivery.management import Management
 
@@ -42,14 +43,11 @@ class NotReady(DeliveryError):
 def probe(amqp_url: str) -> str:
     """Send one message through a queue of our own, confirmed; return the broker's version.
 
-    Raises AMQPError or OSError: whatever stood in the way. A 403 names the right that is missing.
+    Of several addresses any will do. Raises AMQPError or OSError: whatever stood in the way. A 403
+    names the right that is missing.
     """
-    parameters = _parameters(amqp_url)
-    parameters.connection_attempts = 1
-    parameters.socket_timeout = 5
-    parameters.stack_timeout = 10
-    parameters.blocked_connection_timeout = 5  # a broker in alarm accepts everything but this
-    with _quiet(), pika.BlockingConnection(parameters) as connection:
+    nodes = [_parameters(each) for each in addresses(amqp_url)]
+    with _quiet(), pika.BlockingConnection(nodes) as connection:
         channel = connection.channel()
         queue = f"delivery.probe.{uuid.uuid4()}"
         channel.queue_declare(queue, exclusive=True, auto_delete=True)
@@ -101,9 +99,14 @@ def wait_ready(
 
 def _parameters(amqp_url: str) -> pika.URLParameters:
     try:
-        return parameters_of(amqp_url)
+        parameters = parameters_of(amqp_url)
     except DeliveryError as error:
         raise NotReady(f"no AMQP URL to connect with: {error}") from error
+    parameters.connection_attempts = 1
+    parameters.socket_timeout = 5
+    parameters.stack_timeout = 10
+    parameters.blocked_connection_timeout = 5  # a broker in alarm accepts everything but this
+    return parameters
 
 
 @contextlib.contextmanager

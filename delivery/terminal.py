@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,8 +21,12 @@ if TYPE_CHECKING:  # a help text must not wait for pika and pydantic
 
     from delivery.config import Config
     from delivery.stores import Stores
+    from delivery.topology import Topology
+
+    Shape = Callable[[Topology], Topology]
 
 __all__ = [
+    "SHAPES",
     "JsonList",
     "Terminal",
     "console",
@@ -33,6 +37,18 @@ __all__ = [
     "show_json_list",
 ]
 
+# What --queues may say, and what loads the shape; a later lesson's module commands_* adds its own.
+SHAPES: dict[str, Callable[[], Shape]] = {}
+
+
+def _classic() -> Shape:
+    from delivery.config import as_it_is
+
+    return as_it_is
+
+
+SHAPES["classic"] = _classic
+
 
 @dataclasses.dataclass(frozen=True)
 class Terminal:
@@ -42,6 +58,7 @@ class Terminal:
     data: Path
     namespace: str
     retries_ms: str
+    queues: str = "classic"
 
     @property
     def stores(self) -> Stores:
@@ -49,6 +66,13 @@ class Terminal:
         from delivery.stores import Stores
 
         return Stores(self.data)
+
+    @property
+    def shape(self) -> Shape:
+        """What --queues makes of the topology. Raises DeliveryError for a kind that is unknown."""
+        if self.queues not in SHAPES:
+            raise DeliveryError(f"there are no {self.queues!r} queues: {' or '.join(SHAPES)}")
+        return SHAPES[self.queues]()
 
     def config(self, *, start_broker: bool = False) -> Config:
         """Return the settings of the exchange, with the broker by the order of choice.
@@ -80,6 +104,7 @@ class Terminal:
             namespace=self.namespace,
             retries_ms=retries_of(self.retries_ms),
             management_url=broker.management_url,
+            shape=self.shape,
         )
 
 

@@ -65,6 +65,7 @@ class Wire:
     def __init__(self, settings: BrokerSettings, in_flight: InFlight) -> None:
         self.gone = self.blocked = ""
         self._error: BaseException | None = None
+        self.address = settings.address
         self._in_flight = in_flight
         self._channel: Channel | None = None
         self._confirming = self._closed = False

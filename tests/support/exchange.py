@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any
 from delivery.books import settled_accounts
 from delivery.broker import Broker
 from delivery.cast import Actor, Cast
-from delivery.config import Config
+from delivery.config import Config, as_it_is
 from delivery.connection import BrokerSettings, connect
 from delivery.contract import PublishMaterial
 from delivery.dead import dead_queue
@@ -30,6 +30,7 @@ from delivery.publisher import envelope
 from delivery.routes import routes_of
 from delivery.services import prepare
 from delivery.stores import PUBLISHER, Stores
+from delivery.topology import Topology
 from support.waiting import wait_for
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -92,6 +93,11 @@ class Exchange:
                 )[0].event_id
                 for material_id in material_ids
             ]
+
+    def await_sent(self) -> None:
+        """Wait until the relay has handed over all that was accepted."""
+        pending = "SELECT count(*) FROM outbox WHERE confirmed_at IS NULL"
+        wait_for(lambda: self.select(PUBLISHER, pending) == [0], "everything is sent")
 
     @contextlib.contextmanager
     def refusing(self, material_id: str) -> Iterator[None]:
@@ -202,6 +208,8 @@ def exchange_on(
     *,
     retries_ms: tuple[int, ...] = RETRIES_MS,
     declared: bool = True,
+    shape: Callable[[Topology], Topology] = as_it_is,
+    **more: str,
 ) -> Iterator[Exchange]:
     """Give an exchange on *broker*; its processes, queues and exchange are gone afterwards."""
     data = folder / "data"
@@ -211,10 +219,11 @@ def exchange_on(
         namespace=namespace,
         retries_ms=retries_ms,
         management_url=broker.management_url,
+        shape=shape,
     )
     retries = ",".join(map(str, retries_ms))
     options = ["--data", str(data), "--namespace", namespace, "--retries", retries]
-    environ = environment(DELIVERY_AMQP_URL=broker.amqp_url)
+    environ = environment(DELIVERY_AMQP_URL=broker.amqp_url, **more)
     if broker.management_url:
         environ["DELIVERY_MANAGEMENT_URL"] = broker.management_url
     cast = Cast(options, environ, folder / "logs")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from delivery.connection import BrokerSettings, BrokerUnavailable, connect
+from delivery.connection import BrokerSettings, BrokerUnavailable, connect, open_any
 from delivery.errors import DeliveryError
 from delivery.pipeline import ConfirmedChannel
 
@@ -59,7 +59,9 @@ def test_nobody_and_no_such_name_are_unavailable(opened, url: str) -> None:
         opened(BrokerSettings(url=url))
 
 
-@pytest.mark.parametrize("url", ["", "nonsense", "http://a", "amqp://h:abc/", "amqp://[::1"])
+@pytest.mark.parametrize(
+    "url", ["", "nonsense", "http://a", "amqp://h:abc/", "amqp://me@h/", "amqp://[::1"]
+)
 def test_what_is_no_address_is_said_at_once(url: str) -> None:
     """Waiting would not help: it is not a TemporaryError."""
     with pytest.raises(DeliveryError, match="can't be read") as refusal:
@@ -70,3 +72,42 @@ def test_what_is_no_address_is_said_at_once(url: str) -> None:
 def test_the_password_is_not_in_the_address_for_people() -> None:
     """Logs and errors name host, port and vhost."""
     assert BrokerSettings(url="amqp://me:secret@host:5671/other").address == "host:5671/other"
+
+
+def test_several_addresses_are_the_nodes_of_one_cluster() -> None:
+    """Separated by commas; a comma in a password is none of them."""
+    settings = BrokerSettings(url="amqp://me:a,b@one/%2F, amqp://me:a,b@two:5673/%2F", name="n")
+
+    assert [node.parameters().host for node in settings.nodes] == ["one", "two"]
+    assert settings.nodes[0].parameters().credentials.password == "a,b"
+    assert {node.name for node in settings.nodes} == {"n"}
+    assert settings.address == "one:5672, two:5673"
+
+
+def test_a_node_that_does_not_answer_is_passed_over() -> None:
+    """Whichever comes first: any node will do."""
+    settings = BrokerSettings(url="amqp://a:b@one,amqp://a:b@two,amqp://a:b@three")
+
+    def opened(node: BrokerSettings) -> str:
+        if node.address != "two:5672":
+            raise BrokerUnavailable(f"no broker at {node.address}")
+        return node.address
+
+    assert {open_any(settings, opened) for _ in range(20)} == {"two:5672"}
+
+
+def test_no_node_is_everybodys_first_choice() -> None:
+    """One that takes connections and has lost the others would be it for ever."""
+    settings = BrokerSettings(url="amqp://a:b@one,amqp://a:b@two,amqp://a:b@three")
+
+    first = {open_any(settings, lambda node: node.address) for _ in range(100)}
+    assert first == {"one:5672", "two:5672", "three:5672"}
+
+
+@each_way
+def test_if_no_node_answers_each_is_named(opened) -> None:
+    """The error says what was tried."""
+    with pytest.raises(BrokerUnavailable) as refusal:
+        opened(BrokerSettings(url="amqp://a:b@127.0.0.1:9/%2F,amqp://a:b@127.0.0.1:11/%2F"))
+    assert "127.0.0.1:9:" in str(refusal.value)
+    assert "127.0.0.1:11:" in str(refusal.value)

@@ -1,0 +1,59 @@
+"""The commands about a cluster, and the kind of queues that needs one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from delivery.terminal import SHAPES, Terminal, say, show_json
+
+if TYPE_CHECKING:
+    from delivery.terminal import Shape
+
+__all__ = ["cluster_app", "register"]
+
+cluster_app = typer.Typer(
+    help="Queues that outlive a node.", no_args_is_help=True, rich_markup_mode=None
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the group ``cluster``, and what ``--queues quorum`` means."""
+    app.add_typer(cluster_app, name="cluster")
+    SHAPES["quorum"] = _quorum
+
+
+def _quorum() -> Shape:
+    from delivery.quorum import as_quorum
+
+    return as_quorum
+
+
+@cluster_app.command()
+def move(
+    context: typer.Context,
+    apply: Annotated[bool, typer.Option("--apply", help="Move them; without it: plan.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
+) -> None:
+    """Make the exchange's classic queues quorum queues, messages and all.
+
+    The recipients must be stopped; the API and the relay may go on. Run it again after an
+    interruption. Then start everything with --queues quorum (DELIVERY_QUEUES=quorum).
+
+    Example: delivery cluster move --apply
+    """
+    from delivery.moving import move_to_quorum, plan_move
+
+    terminal: Terminal = context.obj
+    config = terminal.config()
+    moves = move_to_quorum(config) if apply else plan_move(config)
+    if as_json:
+        show_json({"applied": apply, "queues": moves})
+        return
+    for each in moves:
+        readers = f", {each.consumers} reading: stop them first" if each.consumers else ""
+        aside = f", {each.set_aside} set aside" if each.set_aside else ""
+        typer.echo(f"{each.queue}: {each.kind}, {each.ready} ready{aside}{readers}")
+    done = "moved to quorum" if apply else "to move to quorum (plan only: add --apply)"
+    say(f"{len(moves)} queues {done}")

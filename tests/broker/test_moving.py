@@ -1,0 +1,143 @@
+"""A classic exchange becomes a quorum one while events are published: nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pika.exceptions import ChannelClosedByBroker
+from support.exchange import Exchange, exchange_on
+
+from delivery.broker import Broker
+from delivery.connection import connect
+from delivery.moving import InUse, move_to_quorum, plan_move
+from delivery.quorum import as_quorum
+from delivery.retry import retry_queue
+from delivery.services import prepare
+from delivery.topology import TopologyConflict
+from delivery.triage import DeskBusy, held
+
+
+@pytest.fixture
+def exchange(broker: Broker, tmp_path: Path, namespace: str) -> Iterator[Exchange]:
+    with exchange_on(broker, tmp_path, namespace, retries_ms=(400,)) as opened:
+        yield opened
+
+
+@contextmanager
+def traffic(exchange: Exchange) -> Iterator[None]:
+    """Publish some 50 a second, as long as the block runs."""
+    over = threading.Event()
+
+    def publish() -> None:
+        number = 0
+        while not over.is_set():
+            exchange.accept(f"m-{number % 7}")
+            number += 1
+            over.wait(0.01)
+
+    thread = threading.Thread(target=publish)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def stop(exchange: Exchange, *names: str) -> None:
+    for name in names:
+        assert exchange.cast.stop(name) == 0
+
+
+def ready(exchange: Exchange, queue: str) -> int:
+    with connect(exchange.config.broker) as connection:
+        return int(connection.channel().queue_declare(queue, passive=True).method.message_count)
+
+
+def test_an_exchange_is_moved_under_traffic_and_nothing_is_lost(exchange: Exchange) -> None:
+    """Ready, waiting and dead messages come along; the API and the relay go on all the time."""
+    exchange.start("relay", "catalog", "audit")
+    with exchange.refusing("m-bad"):
+        (bad,) = exchange.accept("m-bad")
+        exchange.await_dead("catalog")
+    with traffic(exchange), exchange.refusing("m-late"):
+        exchange.accept("m-late")
+        stop(exchange, "catalog", "audit")
+        moved = exchange.run("cluster", "move", "--apply", "--json")
+        assert moved.returncode == 0, moved.stderr
+        report = json.loads(moved.stdout)
+        assert report["applied"] is True
+        assert {each["queue"] for each in report["queues"]} == {
+            queue.name for queue in exchange.config.topology().queues
+        }
+        exchange.cast.environ = {**exchange.cast.environ, "DELIVERY_QUEUES": "quorum"}
+        exchange.start("catalog", "audit")
+    stop(exchange, "relay")
+    exchange.start("relay")
+
+    exchange.config = replace(exchange.config, shape=as_quorum)
+    assert plan_move(exchange.config) == []
+    desk = exchange.run("dead", "replay", "catalog", "--all", "--reason", "healed")
+    assert desk.returncode == 0, desk.stdout + desk.stderr
+    exchange.assert_all_applied()
+    assert exchange.receipt("catalog", bad) is not None
+
+
+def test_the_plan_changes_nothing(exchange: Exchange) -> None:
+    """It names each queue with what is in it."""
+    exchange.put("catalog", b"{}", "e-1")
+
+    planned = exchange.run("cluster", "move")
+
+    assert planned.returncode == 0, planned.stderr
+    assert f"{exchange.config.route('catalog').queue}: classic, 1 ready" in planned.stdout
+    assert "plan only" in planned.stderr
+    prepare(exchange.config, "test")  # TopologyConflict if anything were changed
+
+
+def test_a_queue_that_is_read_is_not_moved(exchange: Exchange) -> None:
+    """What its reader holds could not come along. Nothing is changed."""
+    exchange.start("catalog")
+
+    with pytest.raises(InUse, match="stop the recipients first"):
+        move_to_quorum(exchange.config)
+
+    prepare(exchange.config, "test")
+    stop(exchange, "catalog")
+
+
+def test_dead_messages_that_somebody_looks_at_are_not_moved(exchange: Exchange) -> None:
+    """An empty-looking queue would be deleted with what the operator's screen holds."""
+    route = exchange.config.route("audit")
+    with connect(exchange.config.broker) as desk, held(desk, route), pytest.raises(DeskBusy):
+        move_to_quorum(exchange.config)
+
+    prepare(exchange.config, "test")
+
+
+def test_moving_twice_is_once(exchange: Exchange) -> None:
+    """The second run finds nothing to do, and no queue is left aside."""
+    exchange.put("catalog", b"{}", "e-1")
+    assert len(move_to_quorum(exchange.config)) == len(exchange.config.topology().queues)
+
+    assert move_to_quorum(exchange.config) == []
+    assert ready(exchange, exchange.config.route("catalog").queue) == 1
+    with connect(exchange.config.broker) as connection, pytest.raises(ChannelClosedByBroker):
+        name = exchange.config.route("catalog").queue + ".moving"
+        connection.channel().queue_declare(name, passive=True)
+
+
+def test_a_queue_that_is_neither_of_the_two_is_left_alone(exchange: Exchange) -> None:
+    """Another delay than the configured one: somebody else's, or an older setting's."""
+    other = replace(exchange.config, retries_ms=(999,))
+
+    with pytest.raises(TopologyConflict, match=retry_queue(other.route("catalog"), 1)):
+        move_to_quorum(other)
+
+    prepare(exchange.config, "test")

@@ -1,0 +1,222 @@
+"""What quorum queues do on the real broker, one node: retries, limits, dead messages, versions."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import ChannelClosedByBroker
+from support.events import event
+from support.exchange import Exchange, exchange_on
+from support.waiting import wait_for
+
+from delivery.broker import Broker
+from delivery.codec import encode
+from delivery.connection import BrokerSettings, connect
+from delivery.dead import dead_queue, dead_topology
+from delivery.kinds import CLASSIC_ONLY, QUORUM_ONLY
+from delivery.pipeline import ConfirmedChannel
+from delivery.publisher import properties_of
+from delivery.quorum import as_quorum, delayed_retry
+from delivery.retry import retry_queue, retry_topology
+from delivery.routes import Route, topology_of
+from delivery.topology import DeclarationRefused, Queue, Topology, declare
+
+TTL_MS = 300
+
+
+def version(broker: Broker) -> tuple[int, ...]:
+    return tuple(int(part) for part in broker.version.split(".")[:2])
+
+
+@pytest.fixture
+def exchange(broker: Broker, tmp_path: Path, namespace: str) -> Iterator[Exchange]:
+    with exchange_on(
+        broker, tmp_path, namespace, retries_ms=(50,), shape=as_quorum, DELIVERY_QUEUES="quorum"
+    ) as opened:
+        yield opened
+
+
+@pytest.fixture
+def route(connection: BlockingConnection, namespace: str) -> Route:
+    """The catalog's route with quorum queues on the broker, its retry waiting 300 ms."""
+    route = Route("catalog", namespace)
+    declare(connection, shape(route))
+    return route
+
+
+def shape(route: Route) -> Topology:
+    plain = topology_of([route]) + retry_topology([route], [TTL_MS]) + dead_topology([route])
+    return as_quorum(plain)
+
+
+def ready(connection: BlockingConnection, queue: str) -> int:
+    channel = connection.channel()
+    found = int(channel.queue_declare(queue, passive=True).method.message_count)
+    channel.close()
+    return found
+
+
+def put(settings: BrokerSettings, queue: str, count: int = 1) -> set[str]:
+    """Put events straight into *queue*, confirmed; return their ids."""
+    events = [event() for _ in range(count)]
+    with ConfirmedChannel(settings) as channel:
+        for each in events:
+            channel.move(encode(each), properties_of(each), to_queue=queue)
+    return {each.id for each in events}
+
+
+def deliveries(
+    connection: BlockingConnection, queue: str, give_back: Callable[..., None], most: int
+) -> list[float]:
+    """Take the one message of *queue* again and again; return the seconds between, at most *most*.
+
+    *give_back* gets the channel and the delivery tag.
+    """
+    gaps, last = [], time.monotonic()
+    for _ in range(most):
+        channel = connection.channel()
+        method, _, _ = next(channel.consume(queue, inactivity_timeout=3))
+        if method is None:
+            channel.close()
+            break
+        gaps.append(time.monotonic() - last)
+        last = time.monotonic()
+        give_back(channel, method.delivery_tag)
+        if channel.is_open:
+            channel.close()
+    return gaps
+
+
+def reject(channel, tag) -> None:
+    channel.basic_reject(tag, requeue=True)
+
+
+def nack(channel, tag) -> None:
+    channel.basic_nack(tag, requeue=True)
+
+
+def leave(channel, tag) -> None:
+    channel.close()
+
+
+def test_the_exchange_runs_on_quorum_queues_with_retry_dead_and_replay(exchange: Exchange) -> None:
+    """Real processes: applied, retried, parked, looked at, replayed; the ledger is in balance."""
+    exchange.start("relay", "catalog", "audit")
+    with exchange.refusing("m-bad"):
+        bad, *_ = exchange.accept("m-bad", "m-1", "m-2")
+        exchange.await_dead("catalog")
+    listed = exchange.run("dead", "list", "catalog")
+    assert bad in listed.stdout, listed.stderr
+    replayed = exchange.run("dead", "replay", "catalog", "--id", bad, "--reason", "healed")
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+
+    exchange.assert_all_applied()
+    with connect(exchange.config.broker) as connection, pytest.raises(ChannelClosedByBroker) as no:
+        Queue(exchange.config.route("audit").queue).declare(connection.channel())
+    assert "inequivalent arg" in no.value.reply_text  # it is no classic queue
+
+
+def test_a_broker_killed_as_retries_come_back_loses_none(breakable_broker: Broker) -> None:
+    """Lesson 07's gap, closed: the source keeps a message until the target has confirmed it."""
+    settings = BrokerSettings(url=breakable_broker.amqp_url)
+    route = Route("catalog", f"t{uuid.uuid4().hex[:10]}")
+    waiting = retry_queue(route, 1)
+    with connect(settings) as connection:
+        declare(connection, shape(route))
+        connection.sleep(3.0)  # a quorum queue of one node is safe from then on (a dets file)
+        sent = put(settings, waiting, 20)
+        wait_for(lambda: ready(connection, route.queue) == 20, "all came back")
+    breakable_broker.kill()
+    breakable_broker.start()
+
+    with connect(settings) as connection:
+        channel = connection.channel()
+        found = set()
+        for method, properties, _ in channel.consume(route.queue, inactivity_timeout=10):
+            if method is None:
+                break
+            found.add(properties.message_id)
+            if found == sent:
+                break
+        channel.cancel()
+        for queue in shape(route).queues:
+            connection.channel().queue_delete(queue.name)
+        connection.channel().exchange_delete(route.exchange)
+    assert found == sent
+
+
+def test_what_counts_toward_the_delivery_limit(
+    broker: Broker, connection: BlockingConnection, namespace: str
+) -> None:
+    """Limit 3 is four deliveries. Since 4.3 a nack with requeue counts no more."""
+    counted = {}
+    for how in (reject, leave, nack):
+        queue = f"{namespace}.{how.__name__}"
+        dead = Queue(f"{queue}.dead", {"x-delivery-limit": 9})
+        to = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name}
+        limited = Queue(queue, {"x-delivery-limit": 3, **to}, "quorum")
+        declare(connection, Topology(queues=(Queue(dead.name), limited)))
+        with connection.channel() as channel:
+            channel.basic_publish("", queue, b"poison")
+        counted[how.__name__] = len(deliveries(connection, queue, how, 8))
+        at_end = 0 if counted[how.__name__] == 8 else 1
+        wait_for(lambda d=dead, n=at_end: ready(connection, d.name) == n, "parked by the broker")
+        for name in (queue, dead.name):
+            connection.channel().queue_delete(name)
+
+    endless = 8 if version(broker) >= (4, 3) else 4
+    assert counted == {"reject": 4, "leave": 4, "nack": endless}
+
+
+def test_looking_at_a_dead_message_does_not_use_it_up(
+    settings: BrokerSettings, connection: BlockingConnection, route: Route
+) -> None:
+    """Each look counts as a delivery: with the default limit the 21st dropped it."""
+    put(settings, dead_queue(route))
+
+    looks = deliveries(connection, dead_queue(route), leave, 25)
+
+    assert len(looks) == 25
+    wait_for(lambda: ready(connection, dead_queue(route)) == 1, "it is still there")
+
+
+def test_the_brokers_own_delayed_retry_is_there_from_4_3_on(
+    broker: Broker, settings: BrokerSettings, connection: BlockingConnection, namespace: str
+) -> None:
+    """Rejected, it waits in its queue, each time longer; 3.10 takes the arguments and forgets them.
+
+    Only lower bounds are asserted of the waits, and that without them nothing waits as long.
+    """
+    route = Route("catalog", namespace)
+    declare(connection, delayed_retry(shape(route), first_ms=200, most_ms=500))
+    put(settings, route.queue)
+
+    _, *waits = deliveries(connection, route.queue, reject, 4)
+
+    native = version(broker) >= (4, 3)
+    least = [0.19, 0.39, 0.49] if native else [0.0] * 3
+    assert all(wait >= limit for wait, limit in zip(waits, least, strict=True)), waits
+    assert native or sum(waits) < sum([0.19, 0.39, 0.49]), waits
+
+
+@pytest.mark.parametrize("kind", ["classic", "quorum"])
+def test_the_broker_refuses_what_lint_calls_the_other_kinds(
+    broker: Broker, connection: BlockingConnection, namespace: str, kind
+) -> None:
+    """But for delayed retry before 4.3, which is an unknown argument there."""
+    for name in QUORUM_ONLY if kind == "classic" else CLASSIC_ONLY:
+        value = {"x-queue-mode": "lazy", "x-dead-letter-strategy": "at-least-once"}.get(name, 5)
+        value = "all" if name == "x-delayed-retry-type" else value
+        queue = Queue(f"{namespace}.other", {name: value}, kind)
+        unknown = name == "x-delayed-retry-type" and version(broker) < (4, 3)
+        if unknown:
+            declare(connection, Topology(queues=(queue,)))
+            connection.channel().queue_delete(queue.name)
+        else:
+            with pytest.raises(DeclarationRefused, match=name):
+                declare(connection, Topology(queues=(queue,)))

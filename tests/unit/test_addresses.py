@@ -1,0 +1,27 @@
+"""One setting may name several nodes; whoever reads it sees the same list."""
+
+from __future__ import annotations
+
+from delivery.addresses import addresses
+from delivery.broker import Broker, Kind
+from delivery.management import Management
+
+TWO = "amqp://me:a,b@one:5673/%2F, amqps://me:a,b@two/%2F"
+
+
+def test_only_a_comma_before_the_next_address_separates() -> None:
+    """A password may hold commas."""
+    assert addresses(TWO) == ["amqp://me:a,b@one:5673/%2F", "amqps://me:a,b@two/%2F"]
+    assert addresses("amqp://one") == ["amqp://one"]
+    assert addresses("") == [""]
+
+
+def test_people_see_every_node_and_no_password() -> None:
+    """The sandbox names a given cluster so."""
+    assert Broker(Kind.GIVEN, TWO, None, "unknown").address == "one:5673, two"
+
+
+def test_the_management_api_takes_the_login_of_the_first() -> None:
+    """A cluster has the same users everywhere."""
+    found = Management("http://one:15672", TWO)._amqp
+    assert (found.username, found.password, found.path) == ("me", "a,b", "/%2F")
