@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
-from statistics import median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.plot import svg
@@ -22,7 +21,7 @@ from delivery.sandbox import disposable_broker
 from delivery.terminal import say
 
 LESSON = Path(__file__).resolve().parents[2] / "lessons/14/run.py"
-ROUNDS = 3
+ROUNDS = 7  # the best counts: what else the machine does only takes away
 
 
 def main() -> None:
@@ -37,10 +36,10 @@ def main() -> None:
                     found[prefetch].append(rates)
                 scene.clean()
     curve = Curve("Events a second, by prefetch", "prefetch (logarithmic)", "events/s")
-    for place, name in enumerate(("a commit each", "a commit for all")):
-        middle = {each: median(rates[place] for rates in found[each]) for each in found}
-        curve.lines[name] = [(float(each), middle[each]) for each in found]
-        for each, value in middle.items():
+    for place, name in enumerate(("one each, no disk", "a commit for all")):
+        best = {each: max(rates[place] for rates in found[each]) for each in found}
+        curve.lines[name] = [(float(each), best[each]) for each in found]
+        for each, value in best.items():
             print(f"{name}, prefetch {each}: {value:,.0f}/s")
     target.write_text(svg(curve) + "\n", encoding="utf-8")
 

@@ -34,7 +34,7 @@ def exchange(broker: Broker, tmp_path: Path, namespace: str) -> Iterator[Exchang
 
 def parsed(exchange: Exchange, *words: str, code: int = 0) -> Any:
     ended = exchange.run("unrouted", *words, "--json")
-    assert ended.returncode == code, ended.stderr
+    assert (ended.returncode, ended.stderr) == (code, ""), ended
     return json.loads(ended.stdout)
 
 
