@@ -122,4 +122,4 @@ def _need_psycopg() -> None:
     if find_spec("psycopg") is None:
         from delivery.errors import DeliveryError
 
-        raise DeliveryError("psycopg is missing: install it with pip install 'delivery[postgres]'")
+        raise DeliveryError("psycopg is missing: pip install 'psycopg[binary]'")

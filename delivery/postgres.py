@@ -29,12 +29,12 @@ _SETTINGS = {
     "timezone": "UTC",
 }
 _INSTALLING = 5_672_015  # an advisory lock of our own: who creates or changes tables
-# Locked, full, out of memory, shutting down, unreachable, deadlocked: a later attempt may do.
-_UNAVAILABLE = (
-    psycopg.OperationalError,
-    psycopg.errors.IdleInTransactionSessionTimeout,
-    psycopg.errors.ReadOnlySqlTransaction,
-)
+# Unreachable, full, out of memory, shutting down, broken disks; deadlocked, locked, read-only,
+# ended for its silence: a later attempt may do (SQLSTATE, classes and codes). Not: one message's
+# data that is too large (54000), or a statement that was cancelled (57014), as it would be again.
+_CLASSES = {"08", "53", "57", "58"}
+_CODES = {"40001", "40P01", "55P03", "25006", "25P03"}
+_CANCELLED = "57014"
 
 
 def open_postgres(url: str, *schemas: Schema, name: str = "delivery") -> Connection:
@@ -97,8 +97,8 @@ def reading() -> AbstractContextManager[None]:
 def _translated(only: Connection | None = None) -> Iterator[None]:
     try:
         yield
-    except _UNAVAILABLE as error:
-        if only is not None and _is_well(only):
+    except psycopg.Error as error:
+        if not _passes(error) or (only is not None and _is_well(only)):
             raise
         raise StoreUnavailable(f"the database can't be used: {_words(error)}") from error
 
@@ -113,6 +113,13 @@ def _refused() -> Iterator[None]:
 
 def _words(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+def _passes(error: psycopg.Error) -> bool:
+    state = error.sqlstate
+    if state is None:  # not from the server: the connection is lost, or was never there
+        return isinstance(error, psycopg.OperationalError)
+    return state != _CANCELLED and (state[:2] in _CLASSES or state in _CODES)
 
 
 def _is_well(tx: Connection) -> bool:

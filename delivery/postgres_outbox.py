@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from psycopg.pq import TransactionStatus
+
 from delivery.codec import encode
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
@@ -79,10 +81,12 @@ def add(
     """Queue *event* for publishing, if and only if *tx* commits, as outbox.add does.
 
     Until then nobody else adds for the same material, so positions grow in the order of commits.
-    Raises ValueError for what could never be sent.
+    Raises ValueError for what could never be sent, and outside of a transaction.
     """
     envelope(event.id, event.type, timestamp=int(accepted_at), correlation_id=correlation_id)
     tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCKS, event.subject))
+    if tx.info.transaction_status is not TransactionStatus.INTRANS:
+        raise ValueError("no transaction is open: the event would be queued whatever happens next")
     tx.execute(
         "WITH added AS (INSERT INTO outbox"
         " (event_id, event_type, body, correlation_id, accepted_at, subject, traceparent)"

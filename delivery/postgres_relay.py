@@ -12,6 +12,7 @@ from delivery.config import Config
 from delivery.confirms import Outcome
 from delivery.outbox import Outbox
 from delivery.pipeline import ConfirmedChannel
+from delivery.points import reach
 from delivery.postgres import Connection, open_postgres, reading
 from delivery.postgres_outbox import CHANNEL, SCHEMA, PostgresOutbox, forget_sent
 from delivery.recovery import keep_connected
@@ -100,5 +101,8 @@ def _heard(store: Connection) -> bool:
 
 
 def _forget_round(store: Connection, keep: float) -> Iterator[None]:
-    while forget_sent(store, keep=keep, most=STEP) == STEP:
+    gone = STEP
+    while gone == STEP:
+        gone = forget_sent(store, keep=keep, most=STEP)
+        reach("postgres.forgotten")
         yield

@@ -213,3 +213,26 @@ def test_trouble_with_a_database_of_the_handlers_own_is_a_failed_message(
     consume(world, store, apply, batch=2, on_failure=policy)
     assert failed == [psycopg.OperationalError]
     assert audited(store) == [("m-2", 1)]
+
+
+def test_data_that_the_database_has_no_room_for_is_its_messages_fault(
+    world: World, opened: Any
+) -> None:
+    """It would have none tomorrow: to wait and try again would hold up the queue for ever."""
+    world.declare(routes=[world.audit])
+    world.publish(event("m-1"), event("m-2"))
+    store, failed = opened(), []
+
+    def apply(of: Event, tx: Connection) -> Effect:
+        if of.subject == "m-1":
+            key = "".join(f"{number:x}" for number in range(20_000))  # too large for an index
+            tx.execute("INSERT INTO latest VALUES (%s, 1, '')", (key,))
+        return postgres_append(of, tx)
+
+    def policy(delivery: Any, error: Exception) -> Any:
+        failed.append(type(error))
+        return Settlement.ELSEWHERE
+
+    consume(world, store, apply, batch=2, on_failure=policy)
+    assert failed == [psycopg.errors.ProgramLimitExceeded]
+    assert audited(store) == [("m-2", 1)]

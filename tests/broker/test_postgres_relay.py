@@ -235,6 +235,13 @@ def test_a_writer_that_waits_too_long_is_told_so(database: str, store: Connectio
             put(other, event("m-1", 2))
 
 
+def test_to_add_needs_a_transaction(store: Connection) -> None:
+    """Without one the event would be sent, whatever becomes of the fact."""
+    with pytest.raises(ValueError, match="no transaction"):
+        add(store, event(), correlation_id="r", accepted_at=1.0)
+    assert due(store) == []
+
+
 # -- what does not succeed
 
 

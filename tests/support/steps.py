@@ -29,7 +29,7 @@ CALLBACKS = (
     "Guard",
     "Apply",
 )  # a parameter of this type stands for all that return one
-SET_UP = {"open_store"}
+SET_UP = {"open_store", "open_postgres"}
 # No participants: they play what participants do, keep a learner's progress, or try out a broker
 # with a queue of their own; break what participants do; act for an audience; answer over HTTP; sort
 # ids in a temporary file; ask by a message that the broker never takes.

@@ -1,0 +1,102 @@
+"""Relays of the command line on one PostgreSQL outbox, killed: all arrives, each effect once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.events import event
+from support.exchange import KILLED, Exchange, exchange_on
+from support.waiting import wait_for
+
+from delivery.broker import Broker
+from delivery.cast import Actor
+from delivery.postgres import Connection, open_postgres, transaction
+from delivery.postgres_outbox import SCHEMA, add
+from delivery.retention import STEP
+
+
+@pytest.fixture
+def exchange(broker: Broker, tmp_path: Path, namespace: str, database: str) -> Iterator[Exchange]:
+    with exchange_on(broker, tmp_path, namespace) as opened:
+        opened.environ["DELIVERY_POSTGRES_URL"] = database
+        yield opened
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Connection]:
+    with closing(open_postgres(database, SCHEMA)) as opened:
+        yield opened
+
+
+def at(*points: str) -> pytest.MarkDecorator:
+    """Run the test once for each point; it kills a process there."""
+    return pytest.mark.parametrize("point", points)
+
+
+def relay(exchange: Exchange, name: str, **environ: str) -> Actor:
+    return exchange.cast.start(name, ["postgres", "relay", "--batch", "5"], **environ)
+
+
+def put(store: Connection, *names: tuple[str, int]) -> list[str]:
+    made = [event(*name) for name in names]
+    with transaction(store) as tx:
+        for each in made:
+            add(tx, each, correlation_id="r", accepted_at=time.time())
+    return [each.id for each in made]
+
+
+def count(store: Connection, where: str) -> int:
+    row = store.execute(f"SELECT count(*) FROM outbox WHERE {where}").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_relays_are_killed_one_after_the_other(exchange: Exchange, store: Connection) -> None:
+    """The last one of three sends the rest; what the others held was free at once."""
+    actors = [relay(exchange, f"relay-{number}") for number in range(3)]
+    for actor in actors:
+        actor.await_event("relay.ready")
+    exchange.start("audit")
+    events = []
+    for revision in range(1, 7):
+        events += put(store, *((f"m-{number}", revision) for number in range(20)))
+        if revision in (2, 4):
+            exchange.kill(actors.pop().name)
+    wait_for(lambda: count(store, "confirmed_at IS NULL") == 0, "all is sent", 60)
+    for event_id in events:
+        wait_for(lambda e=event_id: exchange.receipt("audit", e), "its receipt")
+
+    assert exchange.cast.stop(actors[0].name) == 0
+    query = "SELECT material_id, revision FROM audit ORDER BY entry"
+    seen: dict[str, list[int]] = {}
+    for material, revision in exchange.select("audit", query):
+        seen.setdefault(material, []).append(revision)
+    assert seen == {f"m-{number}": [1, 2, 3, 4, 5, 6] for number in range(20)}
+
+
+@at("postgres.forgotten")
+def test_a_relay_killed_while_it_removes_what_is_old(
+    exchange: Exchange, store: Connection, point: str
+) -> None:
+    """What was removed is gone, the next relay removes the rest, and nothing pending is touched."""
+    store.execute(
+        "INSERT INTO outbox (event_id, event_type, body, correlation_id, accepted_at, subject,"
+        " confirmed_at) SELECT n::text, 't', '', 'r', now(), 'm', now() - interval '90 days'"
+        " FROM generate_series(1, %s) AS n",
+        (STEP + 50,),
+    )
+    (young,) = put(store, ("m-1", 1))
+    killed = relay(exchange, "relay", DELIVERY_KILL_AT=point)
+    exchange.await_death("relay")
+    assert killed.process.returncode == KILLED
+    assert count(store, "event_type = 't'") == 50
+
+    relay(exchange, "relay").await_event("relay.ready")
+    wait_for(lambda: count(store, "event_type = 't'") == 0, "the rest is removed")
+    exchange.start("audit")
+    exchange.await_receipt("audit", young)
+    assert count(store, "true") == 1
