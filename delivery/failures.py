@@ -18,16 +18,14 @@ from delivery.routes import Route
 from delivery.store import Schema, StoreUnavailable, transaction
 from delivery.triage import key_of
 
-__all__ = ["SCHEMA", "Failure", "Watched", "failures_of", "note"]
+__all__ = ["SCHEMA", "Failure", "Watched", "failures_of", "forget", "note"]
 
 log = logging.getLogger(__name__)
-
-KEPT = 30 * 86_400.0  # seconds; a note about a dead message is kept as long as its file
 
 # Times are Unix seconds. No retry_at: the message is dead, with that reason.
 SCHEMA = Schema(
     "failures",
-    1,
+    2,
     """
 CREATE TABLE failure (
     recipient TEXT NOT NULL,
@@ -39,8 +37,15 @@ CREATE TABLE failure (
     reason TEXT,
     PRIMARY KEY (recipient, message_id, attempt)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX failure_age ON failure (failed_at) WHERE reason IS NULL
+CREATE INDEX failure_age ON failure (recipient, failed_at)
 """,
+    # From 1: notes about the dead are forgotten, too.
+    steps=(
+        """
+DROP INDEX failure_age;
+CREATE INDEX failure_age ON failure (recipient, failed_at)
+""",
+    ),
 )
 
 
@@ -124,15 +129,34 @@ def note(store: sqlite3.Connection, failure: Failure) -> None:
     try:
         with transaction(store) as tx:
             tx.execute(
-                "DELETE FROM failure WHERE reason IS NULL AND failed_at < ?",
-                (failure.failed_at - KEPT,),
-            )
-            tx.execute(
                 "DELETE FROM failure WHERE recipient = ? AND message_id = ? AND attempt >= ?", key
             )
             tx.execute("INSERT INTO failure VALUES (?, ?, ?, ?, ?, ?, ?)", (*key, *rest))
     except StoreUnavailable as error:
         log.warning("failure.not_noted", extra={"message_id": key[1], "error": describe(error)})
+
+
+def forget(
+    store: sqlite3.Connection,
+    recipient: str,
+    *,
+    before: float,
+    oldest_dead: float | None,
+    most: int,
+) -> int:
+    """Forget the oldest *most* failures from before *before* (Unix seconds); return how many.
+
+    Never past *oldest_dead*, when the oldest dead event was sent: it can have failed only later.
+    """
+    limit = before if oldest_dead is None else min(before, oldest_dead)
+    with transaction(store) as tx:
+        gone = tx.execute(
+            "DELETE FROM failure WHERE recipient = ? AND (message_id, attempt) IN"
+            " (SELECT message_id, attempt FROM failure WHERE recipient = ? AND failed_at < ?"
+            " ORDER BY failed_at LIMIT ?)",
+            (recipient, recipient, limit, most),
+        )
+    return gone.rowcount
 
 
 def failures_of(store: sqlite3.Connection, recipient: str, message_id: str) -> list[Failure]:

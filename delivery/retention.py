@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 from pika.adapters.blocking_connection import BlockingConnection
 
+from delivery import failures, trail
 from delivery.inbox import prune
 from delivery.points import reach
 from delivery.routes import Route
@@ -17,6 +18,7 @@ from delivery.triage import DeskBusy, held
 
 __all__ = [
     "KEEP_DAYS",
+    "TRAIL_DAYS",
     "caretaker",
     "forget_sent",
     "give_back",
@@ -28,6 +30,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 KEEP_DAYS = 30.0
+TRAIL_DAYS = 365.0  # or KEEP_DAYS, if that is more: who did what is asked later than where it is
+DAY = 86_400.0  # seconds
 STEP = 200  # rows in one transaction: a few milliseconds
 SPARE, PAGES = 1_000, 200  # pages of 4 KiB: kept free for what comes next; given back in one step
 BETWEEN_STEPS, BETWEEN_ROUNDS = 0.05, 600.0  # seconds
@@ -91,12 +95,18 @@ def give_back(store: sqlite3.Connection) -> bool:
 
 
 def sent_round(store: sqlite3.Connection, keep: float) -> Iterator[None]:
-    """Remove, step by step, what the publisher sent more than *keep* seconds ago."""
+    """Remove, step by step, what the publisher sent more than *keep* seconds ago.
+
+    The trail of the operators' acts is kept for a year.
+    """
     before = time.time() - keep
     after: int | None = 0
     while after is not None:
         after = forget_sent(store, before=before, after=after)
         reach("retention.removed")
+        yield
+    trail_before = time.time() - max(keep, TRAIL_DAYS * DAY)
+    while trail.forget(store, before=trail_before, most=STEP) == STEP:
         yield
     while give_back(store):
         yield
@@ -105,25 +115,27 @@ def sent_round(store: sqlite3.Connection, keep: float) -> Iterator[None]:
 def receipts_round(
     store: sqlite3.Connection, connection: BlockingConnection, route: Route, keep: float
 ) -> Iterator[None]:
-    """Forget, step by step, *route*'s receipts that are older than *keep* seconds."""
+    """Forget, step by step, *route*'s receipts and failures that are older than *keep* seconds."""
     before = time.time() - keep
-    if not _any_receipt(store, route, before):
+    if not _any_old(store, route, before):
         return  # the usual case: nobody's dead messages need be held for it
     since = oldest_dead(connection, route)
-    gone = STEP
-    while gone == STEP:
-        gone = prune(store, route.recipient, before=before, oldest_dead=since, most=STEP)
-        reach("retention.forgotten")
-        yield
+    for forget in (prune, failures.forget):
+        gone = STEP
+        while gone == STEP:
+            gone = forget(store, route.recipient, before=before, oldest_dead=since, most=STEP)
+            reach("retention.forgotten")
+            yield
     while give_back(store):
         yield
 
 
-def _any_receipt(store: sqlite3.Connection, route: Route, before: float) -> bool:
+def _any_old(store: sqlite3.Connection, route: Route, before: float) -> bool:
     with reading():
         found = store.execute(
-            "SELECT 1 FROM receipt WHERE recipient = ? AND received_at < ? LIMIT 1",
-            (route.recipient, before),
+            "SELECT 1 FROM receipt WHERE recipient = ? AND received_at < ? UNION ALL"
+            " SELECT 1 FROM failure WHERE recipient = ? AND failed_at < ? LIMIT 1",
+            (route.recipient, before) * 2,
         ).fetchone()
     return found is not None
 

@@ -11,7 +11,7 @@ from typing import Literal
 from delivery.errors import DeliveryError
 from delivery.store import Schema, reading, transaction
 
-__all__ = ["SCHEMA", "Action", "Entry", "begin", "begin_all", "conclude", "entries"]
+__all__ = ["SCHEMA", "Action", "Entry", "begin", "begin_all", "conclude", "entries", "forget"]
 
 Action = Literal["replay", "drop", "send again"]
 
@@ -102,6 +102,19 @@ def conclude(store: sqlite3.Connection, results: Iterable[tuple[int, str]]) -> N
             "UPDATE trail SET result = ? WHERE entry = ?",
             [(result, entry) for entry, result in results],
         )
+
+
+def forget(store: sqlite3.Connection, *, before: float, most: int) -> int:
+    """Forget those of the oldest *most* acts that are from before *before* (Unix seconds).
+
+    Returns how many.
+    """
+    with transaction(store) as tx:
+        gone = tx.execute(
+            "DELETE FROM trail WHERE entry < (SELECT min(entry) FROM trail) + ? AND decided_at < ?",
+            (most, before),
+        )
+    return gone.rowcount
 
 
 def entries(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -69,7 +70,7 @@ def test_nothing_is_forgotten_when_the_dead_can_not_be_looked_through(
 
 
 def test_processes_remove_what_is_old_and_the_ledger_still_adds_up(exchange: Exchange) -> None:
-    """Rows, requests and receipts of 90 days ago go; a young one stays; receipts are no riddle."""
+    """Rows, requests, receipts and failures of 90 days ago go; acts stay for a year."""
     exchange.start("relay", "catalog", "audit")
     old = exchange.accept(*(f"m-{n}" for n in range(5)))
     for event_id in old:
@@ -86,6 +87,12 @@ def test_processes_remove_what_is_old_and_the_ledger_still_adds_up(exchange: Exc
         late = "" if recipient == "catalog" else f"event_at = event_at - {ago}"
         exchange.execute(recipient, f"UPDATE receipt SET {late or times}")
     (young,) = exchange.accept("m-young")
+    for days in (90, 1):
+        note = f"'catalog', 'e-{days}', 1, {time.time() - days * 86_400}, 'it broke', NULL, 'r'"
+        exchange.execute("catalog", f"INSERT INTO failure VALUES ({note})")
+    for entry, days in enumerate((400, 90)):
+        act = f"{entry}, {time.time() - days * 86_400}, 'drop', 'audit', 'e', '', 'o', 'r', NULL"
+        exchange.execute(PUBLISHER, f"INSERT INTO trail VALUES ({act})")
 
     exchange.start("relay", "catalog", "audit")
 
@@ -95,6 +102,14 @@ def test_processes_remove_what_is_old_and_the_ledger_still_adds_up(exchange: Exc
     wait_for(
         lambda: exchange.select("catalog", "SELECT message_id FROM receipt") == [young],
         "receipts gone",
+    )
+    wait_for(
+        lambda: exchange.select("catalog", "SELECT message_id FROM failure") == ["e-1"],
+        "failures gone",
+    )
+    wait_for(
+        lambda: exchange.select(PUBLISHER, "SELECT entry FROM trail") == [1],
+        "acts of a year ago gone",
     )
     exchange.await_receipt("audit", young)
     assert len(exchange.select("audit", "SELECT message_id FROM receipt")) == 6

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import sqlite3
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
@@ -25,6 +26,7 @@ from support.exchange import environment
 from support.schemas import values_of
 
 from delivery.cast import Cast
+from delivery.malformed import HEAD_LIMIT, HEAD_SECONDS
 from delivery.stores import PUBLISHER, Stores
 
 # More, or others: DELIVERY_FUZZ_REQUESTS=20000 DELIVERY_FUZZ_SEED=7 make test T=tests/unit ARGS=...
@@ -346,3 +348,70 @@ def test_bytes_that_are_no_http_are_answered_with_a_problem(server: Server, line
     assert answer.status == 400, answer
     judge(server, answer, "", "")
     assert answer.headers["Connection"] == "close"
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        pytest.param(b"X-Odd: " + b"x" * 2 * HEAD_LIMIT, id="a header that does not end"),
+        pytest.param(b"X-Odd: x\r\n" * (HEAD_LIMIT // 5), id="headers that do not end"),
+        pytest.param(b"X-Odd: " + b"x" * HEAD_LIMIT + b"\r\n\r\n", id="one large piece"),
+    ],
+)
+@pytest.mark.parametrize("before", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"])
+def test_a_head_that_is_too_large_is_refused(server: Server, before: bytes, head: bytes) -> None:
+    """The first one of a connection, and a later one."""
+    with closing(socket.create_connection(server.address, timeout=20)) as client:
+        if before:
+            client.sendall(before)
+            first = http.client.HTTPResponse(client)
+            first.begin()
+            assert (first.status, bool(first.read())) == (200, True)
+        with contextlib.suppress(ConnectionError):
+            client.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + head)
+        response = http.client.HTTPResponse(client)
+        response.begin()
+        answer = Answer(response.status, response.headers, response.read())
+    assert (answer.status, answer.media_type) == (431, PROBLEM)
+    assert json.loads(answer.body)["status"] == 431
+    assert answer.headers["Connection"] == "close"
+
+
+def test_a_large_head_within_the_limit_is_a_request(server: Server) -> None:
+    """And so is a body that is larger than a head may be: it is read, and judged by what it is."""
+    line = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Odd: "
+    assert server.send(line + b"x" * (HEAD_LIMIT - 1_000) + b"\r\n\r\n").status == 200
+    body = b" " * 3 * HEAD_LIMIT
+    post = b"POST /materials/m/publish HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: k\r\n"
+    sized = b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+    assert server.send(post + sized + body).status == 422
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [(b"GET /healthz HTTP/1.1\r\n", b"X-Odd: x\r\n"), (b"\r\n", b"\r\n"), (b"", b"")],
+    ids=["headers, one by one", "empty lines", "nothing"],
+)
+def test_a_head_that_does_not_end_in_time_is_given_up(
+    server: Server, begun: bytes, more: bytes
+) -> None:
+    """However much comes of it meanwhile: a slow client must not keep connections for ever."""
+    end, said = time.monotonic() + 6 * HEAD_SECONDS, b""
+    with closing(socket.create_connection(server.address, timeout=0.5)) as client:
+        while time.monotonic() < end:
+            try:
+                client.sendall(begun)
+                begun = more
+                if not (came := client.recv(65_536)):
+                    break
+                said += came
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+        else:
+            pytest.fail("the connection was kept")
+    if more:
+        assert said.startswith(b"HTTP/1.1 408 "), said
+    else:
+        assert said == b""

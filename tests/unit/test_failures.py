@@ -16,7 +16,7 @@ from delivery.codec import ContractError
 from delivery.consumer import Settlement
 from delivery.decisions import record_drop, record_replay
 from delivery.errors import PermanentError
-from delivery.failures import KEPT, Failure, Watched, failures_of, note
+from delivery.failures import Failure, Watched, failures_of, forget, note
 from delivery.handling import Delivery
 from delivery.inbox import receipt_of
 from delivery.journey import standing
@@ -94,10 +94,7 @@ def test_a_copy_that_is_not_safe_is_no_failure_that_was_dealt_with() -> None:
 
 
 def test_notes_are_bounded(store: sqlite3.Connection) -> None:
-    """One a message and attempt; a new life replaces the earlier one's; old retries are forgotten.
-
-    A note about a dead message stays: it is the only one who knows.
-    """
+    """One a message and attempt; a new life replaces the earlier one's."""
     note(store, failed(1))
     note(store, failed(2))
     note(store, failed(3, reason="exhausted", retry_at=None))
@@ -106,12 +103,25 @@ def test_notes_are_bounded(store: sqlite3.Connection) -> None:
     note(store, failed(1, error="again"))
     assert [each.error for each in failures_of(store, "catalog", "e-1")] == ["again"]
 
-    note(store, failed(1, message_id="e-3", reason="rejected", retry_at=None))
-    note(store, failed(1, message_id="e-4", failed_at=NOW + KEPT + 1))
-    assert store.execute("SELECT message_id FROM failure ORDER BY 1").fetchall() == [
-        ("e-3",),
-        ("e-4",),
-    ]
+
+def test_old_notes_are_forgotten_but_not_those_of_what_may_be_dead(
+    store: sqlite3.Connection,
+) -> None:
+    """The oldest first, as many as asked; what failed after the oldest dead was sent stays."""
+    for n in range(6):
+        note(store, failed(1, message_id=f"e-{n}", failed_at=NOW + n))
+    note(store, failed(1, message_id="e-0", recipient="audit", failed_at=NOW))
+
+    def left() -> list[str]:
+        rows = store.execute("SELECT message_id FROM failure WHERE recipient = 'catalog'")
+        return sorted(message_id for (message_id,) in rows)
+
+    assert forget(store, "catalog", before=NOW + 5, oldest_dead=None, most=2) == 2
+    assert left() == ["e-2", "e-3", "e-4", "e-5"]
+    assert forget(store, "catalog", before=NOW + 5, oldest_dead=NOW + 3, most=9) == 1
+    assert forget(store, "catalog", before=NOW + 5, oldest_dead=None, most=9) == 2
+    assert left() == ["e-5"]
+    assert len(failures_of(store, "audit", "e-0")) == 1
 
 
 def test_a_store_that_cannot_be_used_does_not_undo_the_settlement(

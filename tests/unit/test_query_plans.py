@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.events import event
 
-from delivery import audit, catalog
+from delivery import audit, catalog, failures, trail
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event, PublishMaterial
 from delivery.feed import read_page
@@ -89,6 +89,7 @@ def test_the_publishers_statements_use_indexes(tmp_path: Path) -> None:
             find_events(store, word)
         forget_sent(store, before=time.time() + 1)
         removed(store)
+        trail.forget(store, before=time.time(), most=10)
     with closing(Stores(tmp_path).open(PUBLISHER)) as store:
         assert any(each.startswith("DELETE FROM request") for each in statements)
         assert slow_steps(store, statements) == []
@@ -109,6 +110,7 @@ def test_the_recipients_statements_use_indexes(tmp_path: Path) -> None:
             receipt_of(store, recipient, of.id)
             pruned_before(store, recipient)
             prune(store, recipient, before=time.time() + 1, oldest_dead=None, most=10)
+            failures.forget(store, recipient, before=time.time(), oldest_dead=None, most=10)
             # None is there to be forgotten, so no connection is asked.
             for _ in receipts_round(store, None, Route(recipient), 1e9):  # type: ignore[arg-type]
                 pass

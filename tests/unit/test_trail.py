@@ -11,7 +11,7 @@ import pytest
 
 from delivery.errors import DeliveryError
 from delivery.store import open_store
-from delivery.trail import SCHEMA, begin, conclude, entries
+from delivery.trail import SCHEMA, begin, begin_all, conclude, entries, forget
 
 
 @pytest.fixture
@@ -54,3 +54,16 @@ def test_an_act_without_a_reason_is_not_begun(store: sqlite3.Connection) -> None
     with pytest.raises(DeliveryError, match="say why"):
         begin(store, "drop", "catalog", "e-1", operator="rosa", reason=" \n")
     assert entries(store) == []
+
+
+def test_old_acts_are_forgotten_a_few_at_a_time(store: sqlite3.Connection) -> None:
+    """The oldest first; a younger one stays, and numbers are not used again."""
+    assert forget(store, before=1.0, most=10) == 0
+    ids = [(f"e-{n}", "") for n in range(5)]
+    begin_all(store, "replay", "catalog", ids, operator="o", reason="r")
+    store.execute("UPDATE trail SET decided_at = entry")
+    assert forget(store, before=5.0, most=3) == 3
+    assert forget(store, before=5.0, most=3) == 1
+    assert [each.message_id for each in entries(store)] == ["e-4"]
+    store.execute("DELETE FROM trail")
+    assert begin(store, "drop", "catalog", "e-6", operator="o", reason="r") == 6
