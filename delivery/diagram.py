@@ -23,7 +23,8 @@ def mermaid(topology: Topology) -> str:
     for queue in topology.queues:
         target_name = queue.arguments.get("x-dead-letter-routing-key")
         if queue.arguments.get("x-dead-letter-exchange") == "" and target_name:
-            label = f"after {queue.arguments.get('x-message-ttl', '?')} ms"
+            wait = queue.arguments.get("x-message-ttl")
+            label = f"after {wait} ms" if wait else "past its delivery limit"
             source, target = names["queue " + queue.name], names[f"queue {target_name}"]
             lines.append(f'    {source} -. "{label}" .-> {target}')
     return "\n".join(lines) + "\n"

@@ -11,6 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import delivery.dead
+import delivery.quorum
 import delivery.retry
 import delivery.routes
 import delivery.topology
@@ -77,7 +78,8 @@ def test_the_picture_is_drawn_by_the_code(folder: Path) -> None:
         r"<!-- mermaid: (.+?) -->\n```mermaid\n(.*?)```", notes(folder), re.S
     )
     names: dict[str, object] = {}
-    for module in (delivery.topology, delivery.routes, delivery.retry, delivery.dead):
+    places = (delivery.topology, delivery.routes, delivery.retry, delivery.dead, delivery.quorum)
+    for module in places:
         names |= vars(module)
     assert picture == mermaid(eval(expression, names))
 
