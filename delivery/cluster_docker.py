@@ -85,12 +85,14 @@ def remove_docker(folder: Path) -> None:
 
 def cut_off(node: Broker, folder: Path) -> None:
     """Take the node off the network of the nodes."""
-    client().networks.get(_network(folder)).disconnect(_id(node))
+    container = _id(node)
+    client().networks.get(_network(folder)).disconnect(container)
 
 
 def reconnect(node: Broker, folder: Path, number: int) -> None:
     """Put it back there, under its name."""
-    client().networks.get(_network(folder)).connect(_id(node), aliases=[HOSTS[number]])
+    container = _id(node)
+    client().networks.get(_network(folder)).connect(container, aliases=[HOSTS[number]])
 
 
 def _id(node: Broker) -> str:

@@ -42,4 +42,6 @@ def _when(queue: Queue) -> str:
     ttl, length = (queue.arguments.get(name) for name in ("x-message-ttl", "x-max-length"))
     said = [f"after {ttl} ms"] if ttl is not None else []
     said += [f"beyond {length}"] if length is not None else []
+    if not said and "x-delivery-limit" in queue.arguments:
+        return "past its delivery limit"
     return ", or ".join(said) or "when rejected"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pika.adapters.blocking_connection import BlockingChannel
 
 from delivery.confirms import NotConfirmed, Outcome
@@ -23,33 +25,35 @@ def pour(channel: BlockingChannel, copies: ConfirmedChannel, source: str, target
     Raises NotConfirmed or BrokerUnavailable; what was not acked by then is in *source* again, and
     may be in *target*, too.
     """
-    while batch := _take(channel, source):
-        sent = copies.send_all(
-            [Message("", target, copy_of(each), each.body) for each in batch.values()]
-        )
+    for batch in _batches(channel, source):
+        sent = copies.send_all([Message("", target, copy_of(each), each.body) for each in batch])
         for answer in sent:
             if answer.outcome is not Outcome.CONFIRMED:
                 raise NotConfirmed(answer, target)
         if len(sent) < len(batch):
             raise BrokerUnavailable(f"the connection was lost while {source} was moved")
         reach("move.copied")
-        channel.basic_ack(max(batch), multiple=True)
+        channel.basic_ack(batch[-1].tag, multiple=True)
         reach("move.settled")
     channel.close()
 
 
-def _take(channel: BlockingChannel, queue: str) -> dict[int, Delivery]:
-    """Return the next messages by delivery tag; an id that comes again ends the batch."""
-    batch: dict[int, Delivery] = {}
+def _batches(channel: BlockingChannel, queue: str) -> Iterator[list[Delivery]]:
+    """Give all messages of *queue*; within a batch each id is there once, as send_all asks."""
+    batch: list[Delivery] = []
     ids: set[str | None] = set()
-    while len(batch) < BATCH and len(ids) == len(batch):
-        method, properties, body = channel.basic_get(queue)
-        if method is None or properties is None or method.delivery_tag is None:
-            break
-        tag = method.delivery_tag
-        batch[tag] = Delivery(queue=queue, body=body or b"", properties=properties, tag=tag)
-        ids.add(properties.message_id)
-    if len(ids) < len(batch):
-        channel.basic_nack(max(batch), requeue=True)
-        del batch[max(batch)]
-    return batch
+    while delivery := _next(channel, queue):
+        if len(batch) == BATCH or delivery.properties.message_id in ids:
+            yield batch
+            batch, ids = [], set()
+        batch.append(delivery)
+        ids.add(delivery.properties.message_id)
+    if batch:
+        yield batch
+
+
+def _next(channel: BlockingChannel, queue: str) -> Delivery | None:
+    method, properties, body = channel.basic_get(queue)
+    if method is None or properties is None or method.delivery_tag is None:
+        return None
+    return Delivery(queue=queue, body=body or b"", properties=properties, tag=method.delivery_tag)

@@ -141,3 +141,14 @@ def test_a_queue_that_is_neither_of_the_two_is_left_alone(exchange: Exchange) ->
         move_to_quorum(other)
 
     prepare(exchange.config, "test")
+
+
+def test_messages_with_the_same_id_all_come_along(exchange: Exchange) -> None:
+    """A stranger's messages may have any id, or a second copy the same one."""
+    for _ in range(3):
+        exchange.put("catalog", b"{}", "e-1")
+    exchange.put("catalog", b"{}", "e-2")
+
+    move_to_quorum(exchange.config)
+
+    assert ready(exchange, exchange.config.route("catalog").queue) == 4

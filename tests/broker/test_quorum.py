@@ -6,9 +6,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pika.adapters.blocking_connection import BlockingConnection
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 from support.events import event
 from support.exchange import Exchange, exchange_on
@@ -80,7 +81,7 @@ def deliveries(
     gaps, last = [], time.monotonic()
     for _ in range(most):
         channel = connection.channel()
-        method, _, _ = next(channel.consume(queue, inactivity_timeout=3))
+        method = get(channel, queue, seconds=3)  # a consumer would be handed it again at once
         if method is None:
             channel.close()
             break
@@ -90,6 +91,16 @@ def deliveries(
         if channel.is_open:
             channel.close()
     return gaps
+
+
+def get(channel: BlockingChannel, queue: str, *, seconds: float) -> Any:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        method, _, _ = channel.basic_get(queue)
+        if method is not None:
+            return method
+        channel.connection.sleep(0.02)
+    return None
 
 
 def reject(channel, tag) -> None:

@@ -89,6 +89,7 @@ def test_any_node_can_be_killed_under_load_and_nothing_is_lost(
             for _ in range(3):  # whichever is tried first: another one answers
                 with connect(any_node) as connection, ConfirmedChannel(any_node):
                     assert connection.is_open
+            assert probe(cluster.amqp_url) == node.version  # doctor, and a given broker
             await_more(exchange, 60)
             pauses.append(pause(exchange, begun, time.time()))
             node.start()

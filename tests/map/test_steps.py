@@ -23,6 +23,8 @@ BESIDE = {
     "consumer.applied",
     "materials.written",
     "materials.committed",
+    "move.set_aside",  # what follows is the deletion of queues, no step for the finder
+    "move.deleted",
 }
 
 

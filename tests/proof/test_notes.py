@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import delivery.dead
 import delivery.lanes
 import delivery.limits
+import delivery.quorum
 import delivery.retry
 import delivery.routes
 import delivery.topology
@@ -80,7 +81,7 @@ def test_the_picture_is_drawn_by_the_code(folder: Path) -> None:
     )
     names: dict[str, object] = {}
     drawn = (delivery.topology, delivery.routes, delivery.retry, delivery.dead)
-    for module in (*drawn, delivery.lanes, delivery.limits):
+    for module in (*drawn, delivery.lanes, delivery.limits, delivery.quorum):
         names |= vars(module)
     assert picture == mermaid(eval(expression, names))
 

@@ -23,7 +23,7 @@ def test_a_lesson_prints_what_its_notes_show(folder: Path, lesson_environ, capsy
         env=lesson_environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     with capsys.disabled():
         print(f"\nlesson {folder.name}: {time.monotonic() - begun:.1f} s", end=" ")
