@@ -23,7 +23,7 @@ def mermaid(topology: Topology) -> str:
     fanouts = {exchange.name for exchange in topology.exchanges if exchange.kind == "fanout"}
     for binding in topology.bindings:
         source, target = names["exchange " + binding.exchange], names["queue " + binding.queue]
-        label = "every key" if binding.exchange in fanouts else binding.key
+        label = binding.key or ("every key" if binding.exchange in fanouts else "")
         lines.append(f'    {source} -- "{label}" --> {target}')
     for exchange in topology.exchanges:
         if alternate := names.get(f"exchange {exchange.arguments.get('alternate-exchange')}"):

@@ -88,12 +88,14 @@ def replay_unrouted(
             if message.key not in keys or not message.wanted:
                 continue
             record(message)
+            reach("unrouted.recorded")
             about, body = copy_of(message.delivery), message.delivery.body
             answer = publisher.send(Message(message.exchange, message.routing_key, about, body))
             if answer.outcome is not Outcome.CONFIRMED:
                 raise NotConfirmed(answer, message.exchange)
             reach("unrouted.copied")
             channel.basic_ack(message.delivery.tag)
+            reach("unrouted.settled")
             sent.append(message)
     return sent
 
