@@ -31,6 +31,25 @@ def _quorum() -> Shape:
 
 
 @cluster_app.command()
+def run(context: typer.Context) -> None:
+    """Start three nodes of one cluster, say where they are, and remove them at Ctrl-C.
+
+    Example: delivery cluster run
+    """
+    import contextlib
+    import signal
+
+    from delivery.cluster import three_nodes
+
+    terminal: Terminal = context.obj
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt), three_nodes(terminal.environ, say) as cluster:
+        typer.echo(f"export DELIVERY_QUEUES=quorum DELIVERY_AMQP_URL={cluster.amqp_url}")
+        say("the cluster runs until Ctrl-C")
+        signal.pause()
+
+
+@cluster_app.command()
 def move(
     context: typer.Context,
     apply: Annotated[bool, typer.Option("--apply", help="Move them; without it: plan.")] = False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -200,38 +201,30 @@ def test_a_node_that_is_stopped_in_order_comes_back(cluster: Cluster) -> None:
     cluster.await_formed()
 
 
-CHILD = """
-import os, sys
-from delivery.cluster import three_nodes
-with three_nodes(os.environ, lambda text: print(text, flush=True)) as cluster:
-    print("never", flush=True)
-"""
-
-
-def test_a_start_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
-    """SIGINT while the nodes come up: no process, no container, no folder is left."""
-    environ = environment(TMPDIR=str(tmp_path), **kept_broker())
+@pytest.mark.parametrize("moment", ["starting three nodes", "the cluster runs until Ctrl-C"])
+def test_a_cluster_that_is_interrupted_leaves_nothing(tmp_path: Path, moment: str) -> None:
+    """SIGINT while the nodes come up, or later: no process, no container, no folder is left."""
+    forced = {name: os.environ[name] for name in ("DELIVERY_BROKER",) if name in os.environ}
     with subprocess.Popen(
-        [sys.executable, "-c", CHILD], env=environ, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "delivery", "cluster", "run"],
+        env=environment(TMPDIR=str(tmp_path), **forced),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as child:
         assert child.stdout is not None
+        before = ""
         for line in child.stdout:
-            if line.startswith("starting three nodes"):
-                wait_for(lambda: any(tmp_path.iterdir()), "the folder is there")
+            before += line
+            if line.startswith(moment):
                 child.send_signal(signal.SIGINT)
                 break
         said = child.stdout.read()
-    assert child.returncode != 0
-    assert "never" not in said
+    assert child.returncode == 0, said
     assert "removing the cluster" in said
+    assert ("DELIVERY_AMQP_URL=amqp://" in before) is (moment != "starting three nodes")
     assert list(tmp_path.iterdir()) == []
     assert left_behind(tmp_path) == []
-
-
-def kept_broker() -> dict[str, str]:
-    import os
-
-    return {name: os.environ[name] for name in ("DELIVERY_BROKER",) if name in os.environ}
 
 
 def left_behind(folder: Path) -> list[str]:
