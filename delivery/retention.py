@@ -106,7 +106,10 @@ def sent_round(store: sqlite3.Connection, keep: float) -> Iterator[None]:
         reach("retention.removed")
         yield
     trail_before = time.time() - max(keep, TRAIL_DAYS * DAY)
-    while trail.forget(store, before=trail_before, most=STEP) == STEP:
+    gone = STEP
+    while gone == STEP:
+        gone = trail.forget(store, before=trail_before, most=STEP)
+        reach("retention.trail_forgotten")
         yield
     while give_back(store):
         yield

@@ -361,17 +361,25 @@ def test_an_operator_killed_within_a_reconciliation(exchange: Exchange, point: s
     assert exchange.receipt("catalog", first).duplicates == 0
 
 
-@at("retention.removed", "retention.forgotten")
+@at("retention.removed", "retention.trail_forgotten", "retention.forgotten")
 def test_a_process_killed_while_it_removes_what_is_old(exchange: Exchange, point: str) -> None:
     """What is gone is said to be gone in the same commit: the next process goes on, all adds up."""
     exchange.start("relay", "catalog", "audit")
     for event_id in exchange.accept("m-1", "m-2", "m-3"):
         for recipient in ("catalog", "audit"):
             exchange.await_receipt(recipient, event_id)
-    name, participant = ("relay", PUBLISHER) if point == "retention.removed" else ("audit",) * 2
+    name, participant, table = {
+        "retention.removed": ("relay", PUBLISHER, "outbox"),
+        "retention.trail_forgotten": ("relay", PUBLISHER, "trail"),
+        "retention.forgotten": ("audit", "audit", "receipt"),
+    }[point]
     exchange.cast.stop(name)
-    table = "outbox" if name == "relay" else "receipt"
     ago = 90 * 86_400
+    exchange.execute(
+        PUBLISHER,
+        "INSERT INTO trail (decided_at, action, recipient, message_id, dead_reason, operator, reason)"
+        " VALUES (0, 'drop', 'audit', 'long-ago', 'rejected', 'somebody', 'old')",
+    )
     exchange.execute(PUBLISHER, f"UPDATE outbox SET accepted_at = accepted_at - {ago}")
     exchange.execute("audit", f"UPDATE receipt SET received_at = received_at - {ago}")
     for recipient in ("catalog", "audit"):

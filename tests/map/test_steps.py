@@ -41,11 +41,14 @@ def kill_tested() -> list[str]:
 
 
 def _arms_its_point(test: ast.FunctionDef) -> bool:
-    armed = [
-        node.value
-        for node in ast.walk(test)
-        if isinstance(node, ast.keyword) and node.arg == "DELIVERY_KILL_AT"
-    ]
+    armed: list[ast.expr] = []
+    for node in ast.walk(test):
+        match node:
+            case ast.keyword(arg="DELIVERY_KILL_AT"):
+                armed.append(node.value)
+            case ast.Dict():
+                names = [getattr(key, "value", None) for key in node.keys]
+                armed += [v for k, v in zip(names, node.values) if k == "DELIVERY_KILL_AT"]
     return any(isinstance(n, ast.Name) and n.id == "point" for a in armed for n in ast.walk(a))
 
 
