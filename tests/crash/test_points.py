@@ -361,7 +361,12 @@ def test_an_operator_killed_within_a_reconciliation(exchange: Exchange, point: s
     assert exchange.receipt("catalog", first).duplicates == 0
 
 
-@at("retention.removed", "retention.trail_forgotten", "retention.forgotten")
+@at(
+    "retention.removed",
+    "retention.trail_forgotten",
+    "retention.forgotten",
+    "retention.failures_forgotten",
+)
 def test_a_process_killed_while_it_removes_what_is_old(exchange: Exchange, point: str) -> None:
     """What is gone is said to be gone in the same commit: the next process goes on, all adds up."""
     exchange.start("relay", "catalog", "audit")
@@ -372,13 +377,18 @@ def test_a_process_killed_while_it_removes_what_is_old(exchange: Exchange, point
         "retention.removed": ("relay", PUBLISHER, "outbox"),
         "retention.trail_forgotten": ("relay", PUBLISHER, "trail"),
         "retention.forgotten": ("audit", "audit", "receipt"),
+        "retention.failures_forgotten": ("audit", "audit", "failure"),
     }[point]
     exchange.cast.stop(name)
     ago = 90 * 86_400
     exchange.execute(
         PUBLISHER,
-        "INSERT INTO trail (decided_at, action, recipient, message_id, dead_reason, operator, reason)"
+        "INSERT INTO trail"
+        " (decided_at, action, recipient, message_id, dead_reason, operator, reason)"
         " VALUES (0, 'drop', 'audit', 'long-ago', 'rejected', 'somebody', 'old')",
+    )
+    exchange.execute(
+        "audit", "INSERT INTO failure VALUES ('audit', 'long-ago', 1, 0, 'e', 1, NULL)"
     )
     exchange.execute(PUBLISHER, f"UPDATE outbox SET accepted_at = accepted_at - {ago}")
     exchange.execute("audit", f"UPDATE receipt SET received_at = received_at - {ago}")

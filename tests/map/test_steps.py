@@ -19,6 +19,7 @@ REACHED = [
 BESIDE = {
     "consumer.handled",
     "reconcile.concluded",
+    "trail.concluded",
     "trail.begun",  # the finder does not follow what is passed on as a callback
     "consumer.applied",
     "materials.written",
@@ -48,7 +49,9 @@ def _arms_its_point(test: ast.FunctionDef) -> bool:
                 armed.append(node.value)
             case ast.Dict():
                 names = [getattr(key, "value", None) for key in node.keys]
-                armed += [v for k, v in zip(names, node.values) if k == "DELIVERY_KILL_AT"]
+                armed += [
+                    v for k, v in zip(names, node.values, strict=True) if k == "DELIVERY_KILL_AT"
+                ]
     return any(isinstance(n, ast.Name) and n.id == "point" for a in armed for n in ast.walk(a))
 
 
