@@ -48,9 +48,14 @@ class Skew:
 
 @dataclass(frozen=True)
 class Deleted:
-    """A queue that was deleted with what was confirmed between two moments (Unix seconds)."""
+    """A queue that was gone between two moments (Unix seconds).
+
+    *unsettled* is what had been confirmed by then, and the recipient had no receipt for: events in
+    the queue, in its reader's hands, or on their way back from a retry.
+    """
 
     recipient: str
+    unsettled: frozenset[str]
     since: float
     until: float
 

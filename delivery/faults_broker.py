@@ -6,11 +6,10 @@ import time
 from random import Random
 from urllib.parse import quote
 
-from pika.adapters.blocking_connection import BlockingChannel
-
 from delivery.arena import API, PROCESSES, RELAY, Arena, Deleted
 from delivery.faults import Fault, Limit, Target, await_lost, back_again, marks
 from delivery.routes import RECIPIENTS
+from delivery.stores import PUBLISHER
 from delivery.topology import declare
 from delivery.wiretap import BLOCKED, PUBLISH
 
@@ -18,7 +17,6 @@ __all__ = ["FAULTS"]
 
 EVERYBODY: Target = PROCESSES
 FULL = {"max-length": 1}
-PREFETCH = 50  # of a recipient: what it holds came before what is ready
 WATERMARK = "0.6"  # of the memory: RabbitMQ's default since 4.0
 
 
@@ -118,31 +116,25 @@ def _outcomes(arena: Arena, relay: str, outcome: str, mark: int) -> str:
 
 
 def _delete_queue(arena: Arena, target: Target, random: Random) -> str:
+    recipient = target[0]
     since = marks(arena, target)
-    queue = arena.config.route(target[0]).queue
+    queue = arena.config.route(recipient).queue
+    begun = time.time()
+    unsettled = _unsettled(arena, recipient) if arena.ours else frozenset()
     with arena.connection() as connection:
-        channel = connection.channel()
-        oldest = _oldest(arena, channel, queue)
-        gone = channel.queue_delete(queue).method.message_count
+        gone = connection.channel().queue_delete(queue).method.message_count
     await_lost(arena, since)
     back_again(arena, since)
-    arena.deleted.append(Deleted(target[0], oldest, time.time()))
-    return f"{queue} deleted with {gone} ready messages; {target[0]} declared it again"
+    arena.deleted.append(Deleted(recipient, unsettled, begun, time.time()))
+    return f"{queue} deleted with {gone} ready messages; {recipient} declared it again"
 
 
-def _oldest(arena: Arena, channel: BlockingChannel, queue: str) -> float:
-    """Return since when an event may have waited in the queue, or in its reader's hands."""
-    known = [*arena.journal.entries]
-    place = len(known)
-    for _ in range(20):  # a stranger at the head says nothing
-        _, properties, _ = channel.basic_get(queue)
-        if properties is None:
-            break
-        if properties.message_id in arena.journal.entries:
-            place = known.index(properties.message_id)
-            break
-    first = max(0, place - 2 * PREFETCH)
-    return arena.journal.entries[known[first]].answered_at - 1 if known else 0.0
+def _unsettled(arena: Arena, recipient: str) -> frozenset[str]:
+    confirmed = "SELECT event_id FROM outbox WHERE confirmed_at IS NOT NULL"
+    sent = frozenset(str(event) for (event,) in arena.read(PUBLISHER, confirmed))
+    return sent.difference(
+        str(event) for (event,) in arena.read(recipient, "SELECT message_id FROM receipt")
+    )
 
 
 def _no_rights(arena: Arena, target: Target, random: Random) -> str:

@@ -68,6 +68,7 @@ def heal(arena: Arena, records: Sequence[Record]) -> list[Healed]:
                 ]
                 fault = explanation(
                     recipient,
+                    event.event_id,
                     confirmed=[*_right(event.confirmed_at or 0, "relay", arena.skews)],
                     expired=[
                         right for at in expired for right in _right(at, recipient, arena.skews)
@@ -83,6 +84,7 @@ def heal(arena: Arena, records: Sequence[Record]) -> list[Healed]:
 
 def explanation(
     recipient: str,
+    event_id: str,
     *,
     confirmed: Iterable[float],
     expired: Iterable[float],
@@ -96,8 +98,8 @@ def explanation(
     """
     confirmed, expired = [*confirmed], [*expired]
     for queue in deleted:
-        end = queue.until + AFTER
-        if queue.recipient == recipient and _within(confirmed + expired, queue.since, end):
+        came = _within(confirmed + expired, queue.since, queue.until + AFTER)
+        if queue.recipient == recipient and (came or event_id in queue.unsettled):
             return "delete-queue"
     for record in records:
         limit, end = record.planned.fault.limit, record.ended + AFTER

@@ -28,6 +28,7 @@ def explained(
 ) -> str:
     return explanation(
         "catalog",
+        "e-1",
         confirmed=[confirmed],
         expired=[expired],
         records=[fault],
@@ -57,18 +58,27 @@ def test_a_refusing_queue_explains_its_own_recipients_loss_only() -> None:
     ("confirmed", "kind"),
     [(959.0, ""), (961.0, "delete-queue"), (1010.9, "delete-queue"), (1011.1, "")],
 )
-def test_a_deleted_queue_explains_what_was_in_it(confirmed: float, kind: str) -> None:
-    """From the oldest message that was in it, until it was there again."""
-    deleted, other = Deleted("catalog", 960.0, ENDED), Deleted("audit", 960.0, ENDED)
+def test_a_deleted_queue_explains_what_came_until_it_was_there_again(
+    confirmed: float, kind: str
+) -> None:
+    none: frozenset[str] = frozenset()
+    deleted, other = Deleted("catalog", none, 960.0, ENDED), Deleted("audit", none, 960.0, ENDED)
     assert explained(record("stall", "audit"), confirmed=confirmed, deleted=[deleted]) == kind
     assert explained(record("stall", "audit"), confirmed=confirmed, deleted=[other]) == ""
 
 
-def test_a_deleted_queue_explains_what_had_come_back_to_it_from_a_retry() -> None:
-    deleted = Deleted("catalog", 960.0, ENDED)
+def test_a_deleted_queue_explains_what_came_back_to_it_from_a_retry() -> None:
+    deleted = Deleted("catalog", frozenset(), 960.0, ENDED)
     fault = record("stall", "audit")
     assert explained(fault, confirmed=900.0, expired=961.0, deleted=[deleted]) == "delete-queue"
     assert explained(fault, confirmed=900.0, expired=959.0, deleted=[deleted]) == ""
+
+
+@pytest.mark.parametrize(("event", "kind"), [("e-1", "delete-queue"), ("e-2", "")])
+def test_a_deleted_queue_explains_what_was_not_settled_however_old(event: str, kind: str) -> None:
+    """A message that failed again and again goes to the end of a long queue each time."""
+    deleted = Deleted("catalog", frozenset({event}), 960.0, ENDED)
+    assert explained(record("stall", "audit"), confirmed=100.0, deleted=[deleted]) == kind
 
 
 @pytest.mark.parametrize(("confirmed", "kind"), [(998.9, ""), (1005.0, "unbind"), (1011.1, "")])
