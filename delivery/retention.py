@@ -106,7 +106,10 @@ def sent_round(store: sqlite3.Connection, keep: float) -> Iterator[None]:
         reach("retention.removed")
         yield
     trail_before = time.time() - max(keep, TRAIL_DAYS * DAY)
-    while trail.forget(store, before=trail_before, most=STEP) == STEP:
+    gone = STEP
+    while gone == STEP:
+        gone = trail.forget(store, before=trail_before, most=STEP)
+        reach("retention.acts_forgotten")
         yield
     while give_back(store):
         yield
@@ -120,12 +123,16 @@ def receipts_round(
     if not _any_old(store, route, before):
         return  # the usual case: nobody's dead messages need be held for it
     since = oldest_dead(connection, route)
-    for forget in (prune, failures.forget):
-        gone = STEP
-        while gone == STEP:
-            gone = forget(store, route.recipient, before=before, oldest_dead=since, most=STEP)
-            reach("retention.forgotten")
-            yield
+    gone = STEP
+    while gone == STEP:
+        gone = prune(store, route.recipient, before=before, oldest_dead=since, most=STEP)
+        reach("retention.forgotten")
+        yield
+    gone = STEP
+    while gone == STEP:
+        gone = failures.forget(store, route.recipient, before=before, oldest_dead=since, most=STEP)
+        reach("retention.failures_forgotten")
+        yield
     while give_back(store):
         yield
 

@@ -361,14 +361,20 @@ def test_an_operator_killed_within_a_reconciliation(exchange: Exchange, point: s
     assert exchange.receipt("catalog", first).duplicates == 0
 
 
-@at("retention.removed", "retention.forgotten")
+@at(
+    "retention.removed",
+    "retention.acts_forgotten",
+    "retention.forgotten",
+    "retention.failures_forgotten",
+)
 def test_a_process_killed_while_it_removes_what_is_old(exchange: Exchange, point: str) -> None:
     """What is gone is said to be gone in the same commit: the next process goes on, all adds up."""
     exchange.start("relay", "catalog", "audit")
     for event_id in exchange.accept("m-1", "m-2", "m-3"):
         for recipient in ("catalog", "audit"):
             exchange.await_receipt(recipient, event_id)
-    name, participant = ("relay", PUBLISHER) if point == "retention.removed" else ("audit",) * 2
+    ours = point in ("retention.removed", "retention.acts_forgotten")
+    name, participant = ("relay", PUBLISHER) if ours else ("audit",) * 2
     exchange.cast.stop(name)
     table = "outbox" if name == "relay" else "receipt"
     ago = 90 * 86_400
@@ -376,10 +382,17 @@ def test_a_process_killed_while_it_removes_what_is_old(exchange: Exchange, point
     exchange.execute("audit", f"UPDATE receipt SET received_at = received_at - {ago}")
     for recipient in ("catalog", "audit"):
         exchange.execute(recipient, f"UPDATE receipt SET event_at = event_at - {ago}")
+    act = "1, 1.0, 'drop', 'audit', 'e', '', 'o', 'r', NULL"
+    exchange.execute(PUBLISHER, f"INSERT INTO trail VALUES ({act})")
+    exchange.execute("audit", "INSERT INTO failure VALUES ('audit', 'e', 1, 1.0, 'x', NULL, 'r')")
 
     exchange.start(name, DELIVERY_KILL_AT=point)
     exchange.await_death(name)
     assert exchange.select(participant, f"SELECT count(*) FROM {table}") == [0]
+    acts = 0 if point == "retention.acts_forgotten" else 1
+    assert exchange.select(PUBLISHER, "SELECT count(*) FROM trail") == [acts]
+    notes = 0 if point == "retention.failures_forgotten" else 1
+    assert exchange.select("audit", "SELECT count(*) FROM failure") == [notes]
     exchange.start(name)
     (young,) = exchange.accept("m-4")
     exchange.await_receipt("audit", young)

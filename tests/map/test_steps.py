@@ -19,6 +19,7 @@ REACHED = [
 BESIDE = {
     "consumer.handled",
     "reconcile.concluded",
+    "trail.concluded",
     "trail.begun",  # the finder does not follow what is passed on as a callback
     "consumer.applied",
     "materials.written",
