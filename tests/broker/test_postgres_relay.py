@@ -74,6 +74,13 @@ def stop_all(*relays: subprocess.Popen[bytes]) -> None:
     assert [relay.wait(20) for relay in relays] == [0] * len(relays)
 
 
+def sessions(store: Connection) -> int:
+    row = store.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'delivery'"
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
 def arrived(world: World) -> list[Event]:
     return [decode(body) for _, body in world.take(world.audit.queue)]
 
@@ -92,10 +99,12 @@ def assert_in_order(events: list[Event]) -> None:
 def test_three_relays_send_each_row_once(world: World, database: str, store: Connection) -> None:
     """300 rows, 300 publishes; 30 materials, and each ends at its 10th revision."""
     world.declare(routes=[world.audit])
-    put(store, *(event(f"m-{m}", revision) for revision in range(1, 11) for m in range(30)))
     start = partial(children.start, child_postgres_relay, world, database=database)
 
+    before = sessions(store)
     with start() as one, start() as two, start() as three:
+        wait_for(lambda: sessions(store) == before + 3, "all three are there", 60)
+        put(store, *(event(f"m-{m}", revision) for revision in range(1, 11) for m in range(30)))
         wait_for(lambda: pending(store) == 0, "all are confirmed", 60)
         stop_all(one, two, three)
 
@@ -125,7 +134,9 @@ def test_a_relay_killed_among_three_costs_repeats_and_nothing_else(
                     time.sleep(dice.random() / 100)  # positions are given, not yet committed
 
     writers = [threading.Thread(target=write, args=(n,), daemon=True) for n in range(6)]
+    before = sessions(store)
     with start() as one, start() as two, start(die_at=["relay.confirmed", 5]) as killed:
+        wait_for(lambda: sessions(store) == before + 3, "all three are there", 60)
         for writer in writers:
             writer.start()
         assert killed.wait(60) == KILLED

@@ -145,7 +145,7 @@ def test_a_right_that_was_taken_away(world: World) -> None:
         ctl(world.broker, "clear_permissions", "-p", "/", user)
         close_connections(world, user)
         events = world.exchange.accept("m-1", "m-2")
-        world.await_words(f"connection.lost .*(refused|REFUSED).*{user}")
+        world.await_words(f"access.refused .*(refused|REFUSED).*{user}")
         both_go_on(world, events)
         nothing_spent(world)
         grant(world.broker, user)
