@@ -73,6 +73,8 @@ def parameters_of(url: str) -> pika.URLParameters:
         raise _unreadable()
     try:
         parts = urlsplit(url)
+        if _is_cut(url):
+            raise _unreadable()
         query = [(name, value) for name, value in parse_qsl(parts.query) if name != CA_FILE]
         if "ssl_options" in dict(query):  # pika's own, which can turn the checks off
             raise DeliveryError(f"the broker's URL may not hold ssl_options: set {CA}")
@@ -95,6 +97,8 @@ def masked(url: str) -> str:
 
 def _masked(url: str) -> str:
     parts = urlsplit(url)
+    if _is_cut(url):
+        return f"{parts.scheme}://***"
     user, _, host = parts.netloc.rpartition("@")
     name = f"{user.partition(':')[0]}:***@" if user else ""
     return urlunsplit(parts._replace(netloc=name + host))
@@ -127,6 +131,12 @@ def given_password(environ: Mapping[str, str]) -> str:
     if not text:
         raise DeliveryError(f"{PASSWORD_FILE}: {file} is empty")
     return text
+
+
+def _is_cut(url: str) -> bool:
+    """Say whether an @ follows the host: then a / ? or # of the password has ended it."""
+    parts = urlsplit(url)
+    return "@" in f"{parts.path}{parts.query}{parts.fragment}"
 
 
 def _unreadable() -> DeliveryError:

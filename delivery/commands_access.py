@@ -136,6 +136,7 @@ def _planned(context: typer.Context) -> list[Access]:
         stores=terminal.stores,
         namespace=terminal.namespace,
         retries_ms=retries_of(terminal.retries_ms),
+        shape=terminal.shape,  # where a queue leads on to is a right of who declares it
     )
     return accesses(config.namespace, config.topology(), routes_of(config.namespace))
 

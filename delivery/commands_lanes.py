@@ -38,7 +38,7 @@ def declare_command(context: typer.Context, as_json: Json = False) -> None:
 
     Example: delivery unrouted declare
     """
-    from urllib.parse import quote, urlsplit
+    from urllib.parse import quote
 
     from delivery.connection import connect
     from delivery.lanes import unrouted_queue
@@ -50,9 +50,8 @@ def declare_command(context: typer.Context, as_json: Json = False) -> None:
     with connect(config.named("operator")) as connection:
         declare(connection, _topology(config))
     name = unrouted_queue(config.exchange)
-    vhost = urlsplit(config.broker.url).path[1:] or "%2F"
     config.management.put(
-        f"/api/policies/{vhost}/{quote(name, safe='')}",
+        f"/api/policies/{config.management.vhost}/{quote(name, safe='')}",
         {
             "pattern": f"^{config.exchange.replace('.', '[.]')}$",
             "definition": {"alternate-exchange": name},

@@ -56,7 +56,9 @@ def bounded(topology: Topology, limits: Mapping[str, Limit]) -> Topology:
 
     Raises DeliveryError for a queue that is not there; for a limit on a dead queue; and for a
     Refuse on a queue into which the broker itself moves what was shed or waited for a retry. Such
-    a message has no publisher who could be refused: when the queue is full, it is lost.
+    a message has no publisher who could be refused: when the queue is full, it is lost. Also for a
+    Shed into a place that leads back, where the broker drops it as a cycle; and for one that would
+    take what waits for a retry elsewhere.
     """
     into = {each.into for each in limits.values() if isinstance(each, Shed)}
     if unknown := sorted({*limits, *into} - {queue.name for queue in topology.queues}):
@@ -67,6 +69,15 @@ def bounded(topology: Topology, limits: Mapping[str, Limit]) -> Topology:
             raise DeliveryError(
                 f"{name!r} can't be bounded so: what is moved there, dead or retried, would be lost"
             )
+    ways = {
+        queue.name: queue.arguments.get("x-dead-letter-routing-key") for queue in topology.queues
+    }
+    shed = {name: each.into for name, each in limits.items() if isinstance(each, Shed)}
+    for name, target in shed.items():
+        if ways[name] not in (None, target):
+            raise DeliveryError(f"what waits in {name!r} leads to {ways[name]!r}: it can't be shed")
+        if _leads_back(name, ways | shed):
+            raise DeliveryError(f"what {name!r} sheds into {target!r} leads back to it: lost")
     queues = tuple(_limited(queue, limits.get(queue.name)) for queue in topology.queues)
     return replace(topology, queues=queues)
 
@@ -85,6 +96,14 @@ def policy_steps(limit: Limit) -> list[dict[str, object]]:
 def shed_because(properties: BasicProperties) -> str:
     """Return why the broker moved this message: ``maxlen`` or ``expired``; empty if it did not."""
     return str((properties.headers or {}).get("x-first-death-reason", ""))
+
+
+def _leads_back(name: str, ways: Mapping[str, object]) -> bool:
+    seen = {name}
+    while (step := str(ways.get(name))) in ways and step not in seen:
+        seen.add(step)
+        name = step
+    return step in seen
 
 
 def _limited(queue: Queue, limit: Limit | None) -> Queue:

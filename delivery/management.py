@@ -29,6 +29,11 @@ class Management:
     def _amqp(self) -> SplitResult:
         return urlsplit(addresses(self.amqp_url)[0])  # of a cluster: login and vhost are the same
 
+    @property
+    def vhost(self) -> str:
+        """The virtual host as a part of a path: ``%2F`` is the usual one."""
+        return self._amqp.path[1:] or "%2F"
+
     def get(self, path: str) -> tuple[Any, http.client.HTTPMessage]:
         """Return the answer's JSON and headers for *path*, such as ``/api/overview``.
 
@@ -79,9 +84,8 @@ class Management:
 
     def sample(self, queue: str) -> int | None:
         """Return the same, and raise OSError if the plugin does not answer at all."""
-        vhost = self._amqp.path[1:] or "%2F"
         try:
-            found, _ = self.get(f"/api/queues/{vhost}/{quote(queue, safe='')}")
+            found, _ = self.get(f"/api/queues/{self.vhost}/{quote(queue, safe='')}")
         except urllib.error.HTTPError as answer:
             if answer.code == 404:
                 return None  # it has not heard of the queue yet

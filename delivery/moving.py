@@ -59,7 +59,8 @@ def move_to_quorum(config: Config) -> list[Move]:
     After an error or a crash run it again: a message is acked in one place when its copy in the
     next is confirmed. There may be second copies, which the inbox knows.
 
-    A wait for a retry begins anew. Bindings that *config* does not describe are not kept.
+    A wait for a retry begins anew. Bindings that *config* does not describe are not kept. Nor is a
+    message that somebody holds without consuming (basic.get): AMQP does not show it to others.
     """
     settings = config.named("move")
     _, quorum = _topologies(config)
@@ -81,7 +82,14 @@ def move_to_quorum(config: Config) -> list[Move]:
         reach("move.deleted")
         declare(connection, quorum)
         for move in moves:
-            _bring_back(connection, copies, quorum, move.queue)
+            bound = _bindings(quorum, move.queue)
+            _unbind(connection, (replace(each, queue=_aside(move.queue)) for each in bound))
+        reach("move.unbound")
+        connection.sleep(GRACE)  # what still comes to a queue aside comes nowhere else
+        for move in moves:
+            pour(connection.channel(), copies, _aside(move.queue), move.queue)
+            # Nobody else knows it, and what was routed there since is in the new queue, too.
+            connection.channel().queue_delete(_aside(move.queue))
         return moves
 
 
@@ -127,18 +135,6 @@ def _divert(connection: BlockingConnection, topology: Topology, queue: str) -> N
     aside = Queue(_aside(queue), {"x-delivery-limit": NO_LIMIT}, "quorum")
     declare(connection, Topology(exchanges, (aside,), bindings))
     _unbind(connection, _bindings(topology, queue))
-
-
-def _bring_back(
-    connection: BlockingConnection, copies: ConfirmedChannel, topology: Topology, queue: str
-) -> None:
-    aside = _aside(queue)
-    if depth(connection, aside) is None:
-        return
-    _unbind(connection, (replace(b, queue=aside) for b in _bindings(topology, queue)))
-    pour(connection.channel(), copies, aside, queue)
-    # Nobody else knows it, and what was routed there since is in the new queue, too.
-    connection.channel().queue_delete(aside)
 
 
 def _unbind(connection: BlockingConnection, bindings: Iterable[Binding]) -> None:

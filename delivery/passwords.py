@@ -33,14 +33,14 @@ def passwords_for(
     found = {}
     for role in roles:
         own, file = f"{PASSWORD}_{role.upper()}", file_for(folder, role)
-        if own not in environ and not file.exists():
+        given = environ.get(own)  # an empty one is none: the broker lets nobody in with it
+        if not given and not file.exists():
             if not generate:
                 raise DeliveryError(
                     f"no password for {role}: set {own}, write {file}, or --generate"
                 )
             _write(file, secrets.token_urlsafe(24))
-        given = {PASSWORD: environ[own]} if own in environ else {PASSWORD_FILE: str(file)}
-        found[role] = given_password(given)
+        found[role] = given or given_password({PASSWORD_FILE: str(file)})
     return found
 
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from delivery.errors import DeliveryError
@@ -45,6 +46,7 @@ def open_postgres(url: str, *schemas: Schema, name: str = "delivery") -> Connect
     version of the code has written is handled as in open_store. Raises StoreDiffers,
     StoreUnavailable, and DeliveryError for a URL that is none and for rights that are missing.
     """
+    _check(url)
     with _translated(), _refused():
         store = psycopg.connect(
             url,
@@ -55,6 +57,7 @@ def open_postgres(url: str, *schemas: Schema, name: str = "delivery") -> Connect
             keepalives_idle=10,
             keepalives_interval=3,
             keepalives_count=3,
+            tcp_user_timeout=20_000,  # milliseconds; they pause while data is on its way
         )
         try:
             for setting, value in _SETTINGS.items():
@@ -91,6 +94,19 @@ def savepoint(tx: Connection) -> Iterator[None]:
 def reading() -> AbstractContextManager[None]:
     """Read outside a transaction. Raises StoreUnavailable."""
     return _translated()
+
+
+def _check(url: str) -> None:
+    """Raise DeliveryError, showing nothing of *url*: any part may be a piece of a password."""
+    try:
+        parts = conninfo_to_dict(url)
+    except psycopg.ProgrammingError:
+        parts = {"host": "@"}
+    # A password's own @ / ? or # belongs written as %40 and so on; as it is it ends the password.
+    if any("@" in str(parts.get(name, "")) for name in ("host", "port", "dbname")):
+        raise DeliveryError(
+            "the database's URL can't be read; expected postgresql://user:password@host/database"
+        )
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from delivery.postgres_outbox import CHANNEL, SCHEMA, PostgresOutbox, forget_sen
 from delivery.recovery import keep_connected
 from delivery.relay import relay_once
 from delivery.retention import KEEP_DAYS, STEP, caretaker
-from delivery.services import DAY, NAP, RECHECK, prepare
+from delivery.services import DAY, NAP, RECHECK, prepare_to_publish
 from delivery.stopping import Stop
 
 __all__ = ["run_postgres_relay"]
@@ -43,7 +43,7 @@ def run_postgres_relay(
     """
 
     def work() -> None:
-        prepare(config, "relay")
+        prepare_to_publish(config)
         with (
             closing(open_postgres(url, SCHEMA, name=f"{config.namespace} relay")) as store,
             ConfirmedChannel(config.named("relay")) as channel,

@@ -35,7 +35,7 @@ from delivery.strikes import limit_deaths
 from delivery.topology import Topology, declare
 from delivery.verify import own_queues, verify
 
-__all__ = ["handler_of", "prepare", "run_receiver", "run_relay"]
+__all__ = ["handler_of", "prepare", "prepare_to_publish", "run_receiver", "run_relay"]
 
 log = logging.getLogger(__name__)
 
@@ -70,6 +70,12 @@ def prepare(
             if used is None or refusal.reply_code != ACCESS_REFUSED:
                 raise
             verify(connection, used, publishes_to=publishes_to)
+
+
+def prepare_to_publish(config: Config) -> None:
+    """Do what prepare does for a relay, of whatever outbox: it needs the exchange only."""
+    exchanges = tuple(each for each in config.topology().exchanges if each.name == config.exchange)
+    prepare(config, "relay", Topology(exchanges), publishes_to=config.exchange)
 
 
 def run_relay(
@@ -107,8 +113,7 @@ def _relay(
     batch: int,
     turn: Callable[[], None],
 ) -> None:
-    exchanges = tuple(each for each in config.topology().exchanges if each.name == config.exchange)
-    prepare(config, "relay", Topology(exchanges), publishes_to=config.exchange)
+    prepare_to_publish(config)
     with ConfirmedChannel(config.named("relay")) as channel:
         log.info("relay.ready", extra={"broker": config.broker.address})
         limit = 1  # a broker in alarm takes the connection and answers nothing: no batch for it

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 from delivery.access import Access
+from delivery.addresses import addresses
 from delivery.errors import DeliveryError
 from delivery.management import Management
 from delivery.passwords import hashed, matches
@@ -19,8 +20,8 @@ HASHING = "rabbit_password_hashing_sha256"
 
 
 def vhost_of(amqp_url: str) -> str:
-    """Return the virtual host that *amqp_url* names."""
-    return unquote(urlsplit(amqp_url).path[1:]) or "/"
+    """Return the virtual host that *amqp_url* names; of a cluster's nodes it is the same."""
+    return unquote(urlsplit(addresses(amqp_url)[0]).path[1:]) or "/"
 
 
 def apply(

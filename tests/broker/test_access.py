@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,10 +27,12 @@ from delivery.confirms import Outcome
 from delivery.connection import AccessRefused, connect
 from delivery.passwords import file_for
 from delivery.pipeline import ConfirmedChannel
+from delivery.postgres_relay import run_postgres_relay
 from delivery.publisher import Message
 from delivery.retention import oldest_dead
 from delivery.routes import routes_of
 from delivery.services import prepare
+from delivery.stopping import Stop
 from delivery.topology import Exchange, Queue, Topology
 from delivery.users import remove
 from delivery.verify import verify
@@ -163,6 +166,21 @@ def test_the_one_user_of_a_sandbox_still_declares_for_itself(
         exchange.start("relay", "catalog", "audit")
         (event_id,) = exchange.accept("m-1")
         exchange.await_receipt("audit", event_id)
+
+
+def test_a_relay_on_postgres_needs_no_more_than_any_other(declared: Guarded, database: str) -> None:
+    """It may not declare either, and finds that all it uses is there."""
+    stop, turned = Stop(), []
+
+    def beat() -> None:
+        turned.append(True)
+        stop.request()
+
+    late = threading.Timer(20, stop.request)
+    late.start()
+    run_postgres_relay(declared.config("relay"), database, stop, beat=beat)
+    late.cancel()
+    assert turned, "refused again and again"
 
 
 # -- what each must not be able to do

@@ -13,9 +13,13 @@ import pytest
 from pika.exceptions import ChannelClosedByBroker
 from support.exchange import Exchange, exchange_on
 
+from delivery import moving, points
 from delivery.broker import Broker
+from delivery.confirms import Outcome
 from delivery.connection import connect
 from delivery.moving import InUse, move_to_quorum, plan_move
+from delivery.pipeline import ConfirmedChannel
+from delivery.publisher import Message, envelope
 from delivery.quorum import as_quorum
 from delivery.retry import retry_queue
 from delivery.services import prepare
@@ -152,3 +156,22 @@ def test_messages_with_the_same_id_all_come_along(exchange: Exchange) -> None:
     move_to_quorum(exchange.config)
 
     assert ready(exchange, exchange.config.route("catalog").queue) == 4
+
+
+def test_what_a_node_sends_to_the_queue_aside_a_moment_late_is_brought_back(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each node of a cluster routes by its own copy of the bindings, which may be an older one."""
+    monkeypatch.setattr(moving, "GRACE", 5.0)
+    queue = exchange.config.route("catalog").queue
+    late = Message("", f"{queue}.moving", envelope("e-1", "x", timestamp=1), b"{}")
+    with ConfirmedChannel(exchange.config.broker) as channel, pytest.MonkeyPatch.context() as armed:
+        armed.setattr(points, "_armed", {})
+        outcomes: list[Outcome] = []
+        send = threading.Timer(0.5, lambda: outcomes.append(channel.send(late).outcome))
+        points.arm("move.unbound", send.start)
+        move_to_quorum(exchange.config)
+        send.join()
+
+    assert outcomes == [Outcome.CONFIRMED]
+    assert ready(exchange, queue) == 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import random
+import socket
 import subprocess
 import threading
 import time
@@ -25,6 +27,7 @@ from delivery.codec import decode
 from delivery.config import Config
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
+from delivery.errors import DeliveryError
 from delivery.pipeline import ConfirmedChannel
 from delivery.postgres import Connection, open_postgres, transaction
 from delivery.postgres_outbox import SCHEMA, PostgresOutbox, add, forget_sent
@@ -406,3 +409,27 @@ def test_what_was_sent_long_ago_is_forgotten_in_steps(store: Connection) -> None
     assert forget_sent(store, keep=3_600, most=3) == 3
     assert forget_sent(store, keep=3_600, most=3) == 2
     assert len(due(store)) == 2
+
+
+# -- the way to the database
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("postgre://u:s3cret@h/db", "postgresql://u:x@s3cret@h/db", "postgresql://u:12/s3@h/db"),
+        "s3cret",
+    ],
+)
+def test_no_piece_of_a_password_is_in_an_error(url: str) -> None:
+    """libpq repeats what it can't read, and what it takes for a host."""
+    with pytest.raises(DeliveryError, match="URL can't be read; expected postgresql://") as refusal:
+        open_postgres(url)
+    assert "s3" not in str(refusal.value)
+    assert refusal.value.__cause__ is None
+
+
+def test_a_question_that_nothing_answers_ends_the_connection(store: Connection) -> None:
+    """Keepalives are not sent while data is on its way, which is when a relay usually waits."""
+    with socket.socket(fileno=os.dup(store.fileno())) as opened:
+        assert opened.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 20_000

@@ -25,7 +25,7 @@ def at(*points: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("point", points)
 
 
-@at("move.copied", "move.settled", "move.set_aside", "move.deleted")
+@at("move.copied", "move.settled", "move.set_aside", "move.deleted", "move.unbound")
 def test_a_move_killed_at_any_point_is_finished_by_the_next(exchange: Exchange, point: str) -> None:
     """What was published before, and while it lay there half done, is applied once."""
     exchange.start("relay")

@@ -26,6 +26,7 @@ BESIDE = {
     "materials.committed",
     "move.set_aside",  # what follows is the deletion of queues, no step for the finder
     "move.deleted",
+    "move.unbound",
 }
 
 

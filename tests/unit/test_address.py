@@ -71,7 +71,11 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["amqp://u:s3/cret@h/", "amqp://u:s3#cret@h/", "http://u:s3cret@h/", "u:s3cret@h"]
+    "url",
+    [
+        *("amqp://u:s3/cret@h/", "amqp://u:s3#cret@h/", "http://u:s3cret@h/", "u:s3cret@h"),
+        *("amqp://u:12/s3@h/", "amqp://u:12?s3@h/", "amqp://u:12#s3@h/"),  # as if 12 were a port
+    ],
 )
 def test_no_piece_of_a_password_is_in_an_error(url: str) -> None:
     """A slash ends the host for a parser, which then complains of the password as a port."""
@@ -85,6 +89,8 @@ def test_a_masked_url_names_everything_else() -> None:
     """For `broker status --json` and whoever reads it over a shoulder."""
     assert masked("amqps://u:s3cret@h:5671/%2F") == "amqps://u:***@h:5671/%2F"
     assert masked("http://h:15672") == "http://h:15672"
+    for url in ("amqp://u:12/s3cret@h/", "amqp://u:s3?cret@h/", "amqp://u:12#s3cret@h/"):
+        assert masked(url) == "amqp://***"
 
 
 def test_over_tls_certificate_and_host_name_are_checked(tmp_path: Path) -> None:

@@ -25,3 +25,10 @@ def test_the_management_api_takes_the_login_of_the_first() -> None:
     """A cluster has the same users everywhere."""
     found = Management("http://one:15672", TWO)._amqp
     assert (found.username, found.password, found.path) == ("me", "a,b", "/%2F")
+
+
+def test_the_virtual_host_is_that_of_the_first() -> None:
+    """Users, rights and policies are set in it: the rest of the list is no part of its name."""
+    two = "amqp://one/my%2Fown?heartbeat=10,amqp://two/my%2Fown"
+    assert Management("http://one:15672", two).vhost == "my%2Fown"
+    assert Management("http://one:15672", "amqp://one,amqp://two").vhost == "%2F"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import typer
 from support.exchange import delivery
 
@@ -32,3 +34,10 @@ def test_the_command_registers_itself() -> None:
     assert SHAPES["quorum"]() is as_quorum
     assert [group.typer_instance for group in app.registered_groups] == [cluster_app]
     assert "move" in delivery("cluster", "--help").stdout
+
+
+def test_who_declares_quorum_queues_may_say_where_they_lead_on_to() -> None:
+    """A recipient's queue has a way to dead then, and the broker asks for read to take that."""
+    planned = delivery("--queues", "quorum", "access", "plan", "--json")
+    (declare,) = (each for each in json.loads(planned.stdout) if each["role"] == "declare")
+    assert "delivery.catalog" in declare["read"]

@@ -98,3 +98,25 @@ def test_the_diagram_shows_when_a_queue_sheds(ttl_ms: int | None, label: str) ->
     drawn = mermaid(bounded(TOPOLOGY, {ROUTE.queue: Shed(100, ttl_ms, DEAD)}))
 
     assert f'    q1 -. "{label}" .-> q3' in drawn.splitlines()
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {ROUTE.queue: Shed(5, None, ROUTE.queue)},
+        {ROUTE.queue: Shed(5, None, "ns.catalog.retry.1")},
+        {ROUTE.queue: Shed(5, None, OTHER.queue), OTHER.queue: Shed(5, None, ROUTE.queue)},
+    ],
+)
+def test_what_is_shed_does_not_come_back(limits: dict[str, Limit]) -> None:
+    """The broker drops it without a word: of ten, with a length of one, nine were gone."""
+    with pytest.raises(DeliveryError, match="leads back"):
+        bounded(TOPOLOGY + retry_topology([ROUTE], [100]), limits)
+
+
+def test_what_waits_for_a_retry_is_not_shed() -> None:
+    """Each would go where the shed go, when its time is over: none would ever be tried again."""
+    with pytest.raises(DeliveryError, match="can't be shed"):
+        bounded(
+            TOPOLOGY + retry_topology([ROUTE], [100]), {"ns.catalog.retry.1": Shed(5, None, DEAD)}
+        )

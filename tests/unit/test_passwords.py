@@ -39,3 +39,9 @@ def test_a_hash_is_salted_and_recognised() -> None:
     assert matches("test12", kept)
     assert not matches("test13", kept)
     assert hashed("test12") != hashed("test12")
+
+
+def test_an_empty_one_is_none(tmp_path: Path) -> None:
+    """The broker would take the user, and never let it in."""
+    with pytest.raises(DeliveryError, match="no password for relay"):
+        passwords_for(["relay"], {"DELIVERY_AMQP_PASSWORD_RELAY": ""}, tmp_path)
