@@ -158,7 +158,7 @@ def test_to_look_takes_nothing_out(world: World) -> None:
 
     assert plan(world, world.net) == [(each.id, BULK, False) for each in events]
     assert plan(world, world.wanting("bulk.#")) == [(each.id, BULK, True) for each in events]
-    assert world.ready(world.parking) == 3
+    wait_for(lambda: world.ready(world.parking) == 3, "all are in their place again")
 
 
 def test_a_replay_sends_what_a_queue_wants_now_and_leaves_the_rest(world: World) -> None:
@@ -169,7 +169,7 @@ def test_a_replay_sends_what_a_queue_wants_now_and_leaves_the_rest(world: World)
     noted: list[Unrouted] = []
 
     assert world.replay(world.net, [first.id, second.id]) == []
-    assert world.ready(world.parking) == 2
+    wait_for(lambda: world.ready(world.parking) == 2, "the others are in their place again")
     assert world.replay(world.wanting("bulk.#"), [second.id], record=noted.append) == [second.id]
 
     ((properties, _),) = world.take(world.catalog.queue)

@@ -156,7 +156,7 @@ def test_the_command_says_what_is_in_its_way(
     for folder, url, words in (
         (nowhere, database, "there is no publisher's file"),
         (tmp_path, "postgresql://127.0.0.1:1/x", "the database can't be used"),
-        (tmp_path, "nonsense=1", "the database does not do this"),
+        (tmp_path, "nonsense=1", "the database's URL can't be read"),
     ):
         ended = delivery(folder, "copy", "--url", url)
         (line,) = ended.stderr.splitlines()
