@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -11,6 +12,7 @@ from pika.exceptions import ChannelClosedByBroker
 from delivery.config import Config, as_it_is
 from delivery.connection import connect
 from delivery.errors import DeliveryError
+from delivery.management import Management
 from delivery.observe import depth
 from delivery.pipeline import ConfirmedChannel
 from delivery.points import reach
@@ -24,6 +26,7 @@ __all__ = ["InUse", "Move", "move_to_quorum", "plan_move"]
 
 PRECONDITION_FAILED = 406  # AMQP 0-9-1, reply codes
 GRACE = 1.0  # seconds; each node routes by its own copy of the bindings
+HELD = 15.0  # seconds; the management plugin may still count what was settled 5 s ago
 
 
 class InUse(DeliveryError):
@@ -59,8 +62,8 @@ def move_to_quorum(config: Config) -> list[Move]:
     After an error or a crash run it again: a message is acked in one place when its copy in the
     next is confirmed. There may be second copies, which the inbox knows.
 
-    A wait for a retry begins anew. Bindings that *config* does not describe are not kept. Nor is a
-    message that somebody holds without consuming (basic.get): AMQP does not show it to others.
+    A wait for a retry begins anew. Bindings that *config* does not describe are not kept; nor, if
+    the management plugin's address is not known, is what somebody holds by basic.get.
     """
     settings = config.named("move")
     _, quorum = _topologies(config)
@@ -78,6 +81,7 @@ def move_to_quorum(config: Config) -> list[Move]:
             pour(connection.channel(), copies, move.queue, _aside(move.queue))
         reach("move.set_aside")
         for move in classic:
+            _await_settled(connection, config.management, move.queue)
             _delete(connection, move.queue)
         reach("move.deleted")
         declare(connection, quorum)
@@ -142,6 +146,22 @@ def _unbind(connection: BlockingConnection, bindings: Iterable[Binding]) -> None
     for binding in bindings:
         channel.queue_unbind(binding.queue, binding.exchange, binding.key)
     channel.close()
+
+
+def _await_settled(
+    connection: BlockingConnection, management: Management | None, queue: str
+) -> None:
+    """Raise InUse if somebody holds messages: a queue that looks empty would be deleted with them.
+
+    AMQP tells of consumers only, and not of who has fetched one by one.
+    """
+    end = time.monotonic() + HELD
+    while management and (held := management.unacked(queue)):
+        if time.monotonic() > end:
+            raise InUse(
+                f"somebody holds {held} message(s) of {queue}: run it again when they are done"
+            )
+        connection.sleep(0.5)
 
 
 def _delete(connection: BlockingConnection, queue: str) -> None:

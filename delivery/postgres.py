@@ -19,7 +19,8 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 LOCK_TIMEOUT = 5_000  # milliseconds that a statement waits for another writer
 # Milliseconds after which the server ends a session that holds a transaction and says nothing: its
-# locks are free then, also if its machine is gone. More than the 10 s that a relay's broker gets.
+# locks are free then, also if its machine is gone. More than the 10 s that a relay's broker gets
+# for an answer; a batch that takes longer in all is sent again, in smaller ones.
 IDLE_TIMEOUT = 60_000
 _SETTINGS = {
     "lock_timeout": LOCK_TIMEOUT,

@@ -47,7 +47,10 @@ CREATE TABLE receipts_pruned (
 
 
 def applying(store: Connection, handle: PostgresHandler) -> Apply:
-    """Return what consume_with needs: *handle*, in one transaction for each batch of *store*."""
+    """Return what consume_with needs: *handle*, in one transaction for each batch of *store*.
+
+    A handler that leaves the database alone for postgres.IDLE_TIMEOUT loses its session, each time.
+    """
 
     def apply(taken: Sequence[Delivery]) -> list[Handled | Failed]:
         return apply_within(transaction(store), savepoint, taken, handle)

@@ -72,12 +72,14 @@ def _relay(
     batch: int,
     turn: Callable[[], None],
 ) -> None:
-    limit = 1  # a broker in alarm takes the connection and answers nothing: no batch for it
+    # A broker in alarm takes the connection and answers nothing: no batch for it. And one that
+    # confirms slowly must not keep rows longer than the server lets a silent session hold them.
+    limit = 1
     while not stop:
         turn()
         outcomes = relay_once(outbox, channel, limit=limit)
         if outcomes and not outcomes[Outcome.UNKNOWN]:
-            limit = batch
+            limit = min(batch, 2 * limit)
         if not outcomes:
             _await_commit(store, channel, stop, turn)
 

@@ -12,6 +12,7 @@ from itertools import islice
 from pika import BasicProperties
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
+from pika.spec import Basic
 
 from delivery.codec import ContractError
 from delivery.dead import ERROR, PARKED, REASON, TRACE, dead_queue
@@ -25,6 +26,8 @@ __all__ = [
     "DeadMessage",
     "DeskBusy",
     "HeldMessage",
+    "alone",
+    "arriving",
     "browse",
     "desk_lock",
     "held",
@@ -34,6 +37,7 @@ __all__ = [
 RESOURCE_LOCKED = 405  # AMQP 0-9-1, reply codes
 PATIENCE = 5.0  # seconds to wait for somebody else to finish looking
 PAGE = 500  # messages that the broker sends ahead of whoever looks at them
+Arrived = tuple[Basic.Deliver, BasicProperties, bytes]
 REPLAYS = "x-delivery-replays"  # how often an operator has sent this message again
 
 
@@ -86,41 +90,47 @@ def held(
     Gives the channel to ack on and the messages. Raises DeskBusy if somebody else holds them, and
     pika's ChannelClosedByBroker if the dead queue does not exist.
     """
-    with _alone(connection, route):
+    with alone(connection, desk_lock(route), f"the dead messages of {route.recipient}"):
         channel = connection.channel()
-        ready = channel.queue_declare(dead_queue(route), passive=True).method.message_count
+        queue = dead_queue(route)
+        ready = channel.queue_declare(queue, passive=True).method.message_count
         try:
-            yield channel, _arriving(channel, route, ready)
+            yield channel, (_read(queue, each) for each in arriving(channel, queue, ready))
         finally:
             if channel.is_open:
                 channel.close()  # the broker puts the unacked back in their old order
 
 
-def _arriving(channel: BlockingChannel, route: Route, ready: int) -> Iterator[HeldMessage]:
-    """Give *ready* messages: what dies from now on is for the next look.
+def arriving(channel: BlockingChannel, queue: str, ready: int) -> Iterator[Arrived]:
+    """Give *ready* messages of *queue*: what comes from now on is for the next look.
 
     With every ack, pika reads what has come. Unlimited, that would soon be the whole queue; and
     with a limit nothing comes any more once so many are held. So each page has a consumer of its
-    own, whose limit counts from 0: what an older one has received stays unacked.
+    own, whose limit counts from 0: what an older one has received stays unacked. Raises DeskBusy if
+    fewer come: who sees a part must not take it for the whole.
     """
     channel.basic_qos(prefetch_count=PAGE)
     for first in range(0, ready, PAGE):
         # To ask for each takes longer.
-        arrived = channel.consume(dead_queue(route), inactivity_timeout=PATIENCE)
-        for method, properties, body in islice(arrived, min(PAGE, ready - first)):
+        arrived = channel.consume(queue, inactivity_timeout=PATIENCE)
+        for number, (method, properties, body) in enumerate(
+            islice(arrived, min(PAGE, ready - first)), start=first
+        ):
             if method is None or properties is None:
-                return
-            yield _read(route, method.delivery_tag or 0, properties, body or b"")
+                what = (
+                    f"{queue}: {number} of {ready} messages came, and then none for {PATIENCE:g} s"
+                )
+                raise DeskBusy(f"{what}; try again when the broker is quick, and nobody else reads")
+            yield method, properties, body or b""
         channel.cancel()
 
 
 @contextmanager
-def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
-    """Hold an exclusive queue as a lock: two who look at once would each see only a part.
+def alone(connection: BlockingConnection, lock: str, what: str) -> Iterator[None]:
+    """Hold the exclusive queue *lock*: two who look at *what* at once would each see only a part.
 
-    The broker deletes it with the connection, so a crash leaves no lock behind.
+    The broker deletes it with the connection, so a crash leaves no lock behind. Raises DeskBusy.
     """
-    lock = desk_lock(route)
     end = time.monotonic() + PATIENCE
     while True:
         channel = connection.channel()
@@ -131,8 +141,8 @@ def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
             if refusal.reply_code != RESOURCE_LOCKED:
                 raise
             if time.monotonic() > end:
-                who = f"somebody else is at the dead messages of {route.recipient}"
-                raise DeskBusy(f"{who}; try again when they are done") from refusal
+                busy = f"somebody else is at {what}; try again when they are done"
+                raise DeskBusy(busy) from refusal
         connection.sleep(0.1)
     try:
         yield
@@ -142,8 +152,10 @@ def _alone(connection: BlockingConnection, route: Route) -> Iterator[None]:
             channel.close()
 
 
-def _read(route: Route, tag: int, properties: BasicProperties, body: bytes) -> HeldMessage:
-    delivery = Delivery(queue=dead_queue(route), body=body, properties=properties, tag=tag)
+def _read(queue: str, arrived: Arrived) -> HeldMessage:
+    method, properties, body = arrived
+    tag = method.delivery_tag or 0
+    delivery = Delivery(queue=queue, body=body, properties=properties, tag=tag)
     headers = properties.headers or {}
     return HeldMessage(
         key=key_of(delivery),

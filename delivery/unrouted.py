@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
@@ -21,24 +20,27 @@ from delivery.points import reach
 from delivery.publisher import Message
 from delivery.routing import routed
 from delivery.topology import Topology, declare
-from delivery.triage import PATIENCE, DeskBusy, key_of
+from delivery.triage import DeskBusy, alone, arriving, key_of
 
 __all__ = ["Unrouted", "alarm", "look", "replay_unrouted"]
 
 log = logging.getLogger(__name__)
 
-ACCESS_REFUSED, NOT_FOUND = 403, 404  # AMQP 0-9-1, reply codes
+NOT_FOUND = 404  # AMQP 0-9-1, reply codes
+_Held = tuple["Unrouted", Delivery]
 
 
 @dataclass(frozen=True)
 class Unrouted:
-    """A parked message, and what it was published with; *wanted* says if a queue wants it now."""
+    """A parked message, and what it was published with; *wanted* says if a queue wants it now.
+
+    It has no body: there may be a hundred thousand of them.
+    """
 
     key: str  # its message_id; for a message without one, a digest of its body
     exchange: str
     routing_key: str
     wanted: bool
-    delivery: Delivery
 
 
 def alarm(connection: BlockingConnection, exchange: str) -> int:
@@ -61,7 +63,7 @@ def look(connection: BlockingConnection, topology: Topology, exchange: str) -> l
     That is the plan of a replay; nothing is changed. Raises DeskBusy, DeliveryError.
     """
     with _held(connection, topology, exchange) as (_, messages):
-        return list(messages)
+        return [message for message, _ in messages]
 
 
 def replay_unrouted(
@@ -84,17 +86,17 @@ def replay_unrouted(
     declare(connection, topology)
     sent = []
     with _held(connection, topology, exchange) as (channel, messages):
-        for message in messages:
+        for message, delivery in messages:
             if message.key not in keys or not message.wanted:
                 continue
             record(message)
             reach("unrouted.recorded")
-            about, body = copy_of(message.delivery), message.delivery.body
+            about, body = copy_of(delivery), delivery.body
             answer = publisher.send(Message(message.exchange, message.routing_key, about, body))
             if answer.outcome is not Outcome.CONFIRMED:
                 raise NotConfirmed(answer, message.exchange)
             reach("unrouted.copied")
-            channel.basic_ack(message.delivery.tag)
+            channel.basic_ack(delivery.tag)
             reach("unrouted.settled")
             sent.append(message)
     return sent
@@ -103,26 +105,20 @@ def replay_unrouted(
 @contextmanager
 def _held(
     connection: BlockingConnection, topology: Topology, exchange: str
-) -> Iterator[tuple[BlockingChannel, Iterator[Unrouted]]]:
+) -> Iterator[tuple[BlockingChannel, Iterator[_Held]]]:
     """Hold what is parked now; what is not acked by the end goes back, in its old order."""
     queue = unrouted_queue(exchange)
-    with _there(connection, queue) as channel:
+    with alone(connection, f"{queue}.desk", repr(queue)), _there(connection, queue) as channel:
         found = channel.queue_declare(queue, passive=True).method
         if found.consumer_count:
-            raise DeskBusy(_busy(queue))
-        ready = int(found.message_count)
+            raise DeskBusy(f"somebody reads {queue!r}; try again when they are done")
 
-        def messages() -> Iterator[Unrouted]:
-            # Exclusive: two who began in the same instant would each see only a part.
-            arrived = channel.consume(queue, exclusive=True, inactivity_timeout=PATIENCE)
-            for method, about, body in islice(arrived, ready):
-                if method is None or about is None:
-                    return
+        def messages() -> Iterator[_Held]:
+            for method, about, body in arriving(channel, queue, int(found.message_count)):
                 tag = method.delivery_tag or 0
-                each = Delivery(queue=queue, body=body or b"", properties=about, tag=tag)
+                each = Delivery(queue=queue, body=body, properties=about, tag=tag)
                 origin, key = method.exchange or "", method.routing_key or ""
-                wanted = routed(topology, origin, key)
-                yield Unrouted(key_of(each), origin, key, wanted, each)
+                yield Unrouted(key_of(each), origin, key, routed(topology, origin, key)), each
 
         yield channel, messages()
 
@@ -136,13 +132,7 @@ def _there(connection: BlockingConnection, queue: str) -> Iterator[BlockingChann
         if refusal.reply_code == NOT_FOUND:
             missing = f"no queue {queue!r}: nothing catches what no queue wants"
             raise DeliveryError(f"{missing}; create it: delivery unrouted declare") from refusal
-        if refusal.reply_code == ACCESS_REFUSED and "exclusive" in refusal.reply_text:
-            raise DeskBusy(_busy(queue)) from refusal
         raise
     finally:
         if channel.is_open:
             channel.close()
-
-
-def _busy(queue: str) -> str:
-    return f"somebody else is at {queue!r}; try again when they are done"

@@ -15,11 +15,12 @@ from support.events import event, message
 from support.recipients import store_at
 from support.waiting import wait_for
 
-from delivery import audit
+from delivery import audit, triage
 from delivery.confirms import NotConfirmed, Outcome
 from delivery.connection import connect
 from delivery.consumer import consume
 from delivery.contract import Event
+from delivery.dead import dead_queue
 from delivery.errors import DeliveryError
 from delivery.handling import Effect
 from delivery.inbox import once
@@ -32,11 +33,11 @@ from delivery.lanes import (
     with_alternate,
 )
 from delivery.pipeline import ConfirmedChannel
-from delivery.publisher import Message
+from delivery.publisher import Message, properties_of
 from delivery.routes import Route, topology_of
 from delivery.stopping import Stop
 from delivery.topology import Binding, Exchange, Queue, Topology, declare
-from delivery.triage import DeskBusy
+from delivery.triage import DeskBusy, held
 from delivery.unrouted import Unrouted, alarm, look, replay_unrouted
 
 BULK = "bulk.material.published.v1"
@@ -205,6 +206,35 @@ def test_two_who_look_at_once_do_not_see_a_part_each(world: World) -> None:
             look(other, world.net, world.catalog.exchange)
 
     assert world.replay(world.wanting("bulk.#"), [of.id], record=meanwhile) == [of.id]
+
+
+def test_what_is_parked_is_looked_at_page_by_page(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it, in its order, however much there is; what is sent again is only what was named."""
+    monkeypatch.setattr(triage, "PAGE", 2)
+    declare(world.connection, world.net)
+    events = [event(f"m-{n}") for n in range(7)]
+    for of in events:
+        world.bulk(of)
+    ids = [of.id for of in events]
+    assert [key for key, *_ in plan(world, world.net)] == ids
+
+    assert world.replay(world.wanting("bulk.#"), ids[1:6:2]) == ids[1:6:2]
+    assert [key for key, *_ in plan(world, world.net)] == ids[0:7:2]
+
+
+def test_a_part_is_not_taken_for_the_whole(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else empties the queue, say, or the broker is slow."""
+    monkeypatch.setattr(triage, "PATIENCE", 0.2)
+    world.declare()
+    with ConfirmedChannel(world.settings) as channel:
+        for _ in range(3):
+            channel.move(b"{}", properties_of(event()), to_queue=dead_queue(world.catalog))
+    with held(world.connection, world.catalog) as (_, messages), connect(world.settings) as other:
+        other.channel().queue_purge(dead_queue(world.catalog))
+        with pytest.raises(DeskBusy, match="0 of 3 messages came"):
+            list(messages)
 
 
 def test_without_a_parking_queue_the_way_out_is_said(world: World) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 from support.exchange import Exchange, exchange_on
+from support.waiting import wait_for
 
 from delivery import moving, points
 from delivery.broker import Broker
@@ -174,4 +175,23 @@ def test_what_a_node_sends_to_the_queue_aside_a_moment_late_is_brought_back(
         send.join()
 
     assert outcomes == [Outcome.CONFIRMED]
+    assert ready(exchange, queue) == 1
+
+
+def test_a_queue_of_which_somebody_holds_a_message_is_not_deleted(
+    exchange: Exchange, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fetched one by one, it shows no consumer; what is held would be gone with the queue."""
+    monkeypatch.setattr(moving, "HELD", 0.0)
+    queue, management = exchange.config.route("catalog").queue, exchange.config.management
+    assert management is not None
+    exchange.put("catalog", b"{}", "e-1")
+    with connect(exchange.config.broker) as somebody:
+        assert somebody.channel().basic_get(queue)[0] is not None
+        wait_for(lambda: management.unacked(queue) == 1, "the plugin has counted it", 20)
+        with pytest.raises(InUse, match=r"somebody holds 1 message.* run it again"):
+            move_to_quorum(exchange.config)
+
+    wait_for(lambda: management.unacked(queue) == 0, "the plugin has counted it", 20)
+    move_to_quorum(exchange.config)
     assert ready(exchange, queue) == 1

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,12 +22,13 @@ from support.proxy import proxied
 from support.waiting import wait_for
 from support.world import World
 
-from delivery import postgres_outbox, postgres_relay
+from delivery import postgres, postgres_outbox, postgres_relay
 from delivery.codec import decode
 from delivery.config import Config
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
 from delivery.errors import DeliveryError
+from delivery.outbox import Batch, Outbox
 from delivery.pipeline import ConfirmedChannel
 from delivery.postgres import Connection, open_postgres, transaction
 from delivery.postgres_outbox import SCHEMA, PostgresOutbox, add, forget_sent
@@ -314,12 +315,16 @@ def test_an_unknown_outcome_is_sent_again_under_the_same_id(
 
 
 @contextmanager
-def running(world: World, url: str) -> Iterator[None]:
+def running(
+    world: World, url: str, *, wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox
+) -> Iterator[None]:
     stop, config = (
         Stop(),
         Config(broker=world.settings, stores=Stores(world.folder), namespace=world.namespace),
     )
-    thread = threading.Thread(target=run_postgres_relay, args=(config, url, stop))
+    thread = threading.Thread(
+        target=run_postgres_relay, args=(config, url, stop), kwargs={"wrap": wrap}
+    )
     thread.start()
     try:
         yield
@@ -373,6 +378,31 @@ def test_a_relay_outlives_its_database_connection(
         put(store, event("m-2"))
         wait_for(lambda: facts(store) == [("confirmed", 1, True)] * 2, "it goes on")
     assert "store.unavailable" in [record.message for record in caplog.records]
+
+
+class Slow:
+    """An outbox whose broker takes a tenth of a second for each confirm."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+
+    @contextmanager
+    def batch(self, limit: int) -> Iterator[Batch]:
+        with self._outbox.batch(limit) as batch:
+            threading.Event().wait(len(batch.messages) / 10)
+            yield batch
+
+
+def test_a_broker_that_confirms_slowly_gets_smaller_batches(
+    world: World, database: str, store: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch that takes longer than a session may be silent is never marked: it would go on so."""
+    silence = {"idle_in_transaction_session_timeout": 1_000}
+    monkeypatch.setattr(postgres, "_SETTINGS", postgres._SETTINGS | silence)
+    world.declare()
+    put(store, *(event(f"m-{n}") for n in range(40)))
+    with running(world, database, wrap=Slow):
+        wait_for(lambda: pending(store) == 0, "all are confirmed", 40)
 
 
 # -- many rows
