@@ -71,6 +71,7 @@ class Breaker:
         The failure that opens the breaker raises BreakerOpen: nothing is settled from then on, and
         no attempt is spent. A probe that fails goes to the end of its own queue as it is, so that
         the next one is another message: if it alone is at fault, it must not keep the rest waiting.
+        A queue that is full and refuses takes no copy: then the same one is tried again.
         """
 
         def policy(delivery: Delivery, error: Exception) -> Settlement:

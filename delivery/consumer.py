@@ -67,7 +67,7 @@ def consume(
     consumers of one SQLite file share, whose waiting writers would only look again now and then.
 
     Raises TemporaryError (ConsumingEnded, StoreUnavailable, NotConfirmed ...) and pika's AMQPError;
-    what was not settled by then returns to the queue when the channel closes.
+    what was not settled by then returns to the queue.
     """
     consume_with(
         channel,
@@ -97,7 +97,7 @@ def consume_with(
     """Do what consume does, with any store: *apply* commits a batch before it returns."""
     stop = Stop() if stop is None else stop
     reader = Reader(channel, queue, prefetch=max(batch, prefetch), meanwhile=meanwhile)
-    with ThreadPoolExecutor(1, thread_name_prefix=queue) as worker:
+    with reader.returning(), ThreadPoolExecutor(1, thread_name_prefix=queue) as worker:
         while True:
             reader.serve_until(lambda: bool(reader) or bool(stop), idle)
             if stop or not reader:

@@ -71,7 +71,9 @@ def copy_outbox(source: sqlite3.Connection, target: Connection, *, apply: bool =
     Without *apply* it is only planned: nothing is changed. A repeated copy adds what has come
     since, and marks what SQLite's relay has sent since; it never makes a row pending again. Nobody
     should relay *source* meanwhile (only_relay keeps others away), or after: the same events would
-    be sent twice. Raises StoreUnavailable; DeliveryError if any row is overtaken.
+    be sent twice. Nor may it be repeated once PostgreSQL's relays have begun to forget what they
+    sent (*keep_days*): it would look new. Raises StoreUnavailable; DeliveryError if any row is
+    overtaken.
     """
     with transaction(target) as tx:
         tx.execute(_ARRIVING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pika import BasicProperties
@@ -83,6 +83,21 @@ class Reader:
             self._channel.basic_nack(delivery.tag, requeue=True)
             reach("reader.given_back")
         self._arrived.clear()
+
+    @contextlib.contextmanager
+    def returning(self) -> Iterator[None]:
+        """Give back all that is not settled if the block ends by a TemporaryError.
+
+        With a word: what a closed channel returns counts towards a quorum queue's delivery limit,
+        and after some twenty failures of a store, say, all that was prefetched would be dead.
+        """
+        try:
+            yield
+        except TemporaryError:
+            with contextlib.suppress(AMQPError):  # no channel any more: the broker takes them back
+                self._channel.basic_cancel(self._tag)
+                self._channel.basic_nack(0, multiple=True, requeue=True)
+            raise
 
     def _on_cancel(self, _frame: object) -> None:
         self._cancelled = True
