@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from delivery.cli_run import KeepDays, LogJson, LogLevel, MetricsHost, MetricsPort
 from delivery.terminal import Terminal
 
 __all__ = ["postgres_app", "register"]
@@ -32,18 +33,11 @@ def relay_command(
     context: typer.Context,
     url: Url,
     batch: Annotated[int, typer.Option(min=1, help="Most messages taken at once.")] = 100,
-    metrics_port: Annotated[
-        int | None,
-        typer.Option(
-            min=0, max=65535, help="Serve /metrics, /healthz, /readyz here; 0: a free one."
-        ),
-    ] = None,
-    metrics_host: Annotated[str, typer.Option(help="The address to serve them on.")] = "127.0.0.1",
-    keep_days: Annotated[
-        float, typer.Option(min=1.0, help="Days after which what is settled is removed.")
-    ] = 30.0,
-    log_level: Annotated[Literal["debug", "info", "warning", "error"], typer.Option()] = "info",
-    log_json: Annotated[bool, typer.Option("--log-json", help="One JSON object a line.")] = False,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    keep_days: KeepDays = 30.0,
+    log_level: LogLevel = "info",
+    log_json: LogJson = False,
 ) -> None:
     """Send what a PostgreSQL outbox holds to the broker, beside any number of other relays.
 
