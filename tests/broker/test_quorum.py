@@ -25,7 +25,6 @@ from delivery.contract import Event
 from delivery.dead import dead_queue, dead_topology
 from delivery.handling import Effect
 from delivery.kinds import CLASSIC_ONLY, QUORUM_ONLY
-from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import properties_of
 from delivery.quorum import DELIVERY_LIMIT, as_quorum, delayed_retry
 from delivery.retry import retry_queue, retry_topology
@@ -56,16 +55,23 @@ def route(connection: BlockingConnection, settings: BrokerSettings, namespace: s
     return route
 
 
-def declare_patiently(settings: BrokerSettings, topology: Topology) -> None:
-    """Declare again where a busy 3.10 node says 541: it could not form a queue's group in time."""
+def patiently(settings: BrokerSettings, act: Callable[[BlockingConnection], Any]) -> Any:
+    """Act on a new connection, again where a busy 3.10 node says 541.
+
+    It could not form a queue's group, or take up a new sender, in time: nothing was done.
+    """
     for _ in range(5):
         try:
             with connect(settings) as own:
-                return declare(own, topology)
+                return act(own)
         except ConnectionClosedByBroker as trouble:
             if trouble.reply_code != 541:
                 raise
     pytest.fail("541 five times")
+
+
+def declare_patiently(settings: BrokerSettings, topology: Topology) -> None:
+    patiently(settings, lambda own: declare(own, topology))
 
 
 def shape(route: Route) -> Topology:
@@ -83,9 +89,15 @@ def ready(connection: BlockingConnection, queue: str) -> int:
 def put(settings: BrokerSettings, queue: str, count: int = 1) -> set[str]:
     """Put events straight into *queue*, confirmed; return their ids."""
     events = [event() for _ in range(count)]
-    with ConfirmedChannel(settings) as channel:
-        for each in events:
-            channel.move(encode(each), properties_of(each), to_queue=queue)
+
+    def send(own: BlockingConnection) -> None:
+        """Those that did not arrive yet: what a 541 stopped is at the end."""
+        channel = own.channel()
+        channel.confirm_delivery()
+        for each in events[ready(own, queue) :]:
+            channel.basic_publish("", queue, encode(each), properties_of(each))
+
+    patiently(settings, send)
     return {each.id for each in events}
 
 
@@ -180,7 +192,7 @@ def test_a_broker_killed_as_retries_come_back_loses_none(breakable_broker: Broke
 
 
 def test_what_counts_toward_the_delivery_limit(
-    broker: Broker, connection: BlockingConnection, namespace: str
+    broker: Broker, settings: BrokerSettings, connection: BlockingConnection, namespace: str
 ) -> None:
     """Limit 3 is four deliveries. Since 4.3 a nack with requeue counts no more."""
     counted = {}
@@ -189,9 +201,8 @@ def test_what_counts_toward_the_delivery_limit(
         dead = Queue(f"{queue}.dead", {"x-delivery-limit": 9})
         to = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": dead.name}
         limited = Queue(queue, {"x-delivery-limit": 3, **to}, "quorum")
-        declare(connection, Topology(queues=(Queue(dead.name), limited)))
-        with connection.channel() as channel:
-            channel.basic_publish("", queue, b"poison")
+        declare_patiently(settings, Topology(queues=(Queue(dead.name), limited)))
+        put(settings, queue)
         counted[how.__name__] = len(deliveries(connection, queue, how, 8))
         at_end = 0 if counted[how.__name__] == 8 else 1
         wait_for(lambda d=dead, n=at_end: ready(connection, d.name) == n, "parked by the broker")
