@@ -11,7 +11,7 @@ from delivery.errors import DeliveryError
 from delivery.handling import Effect
 from delivery.store import Schema, transaction
 
-__all__ = ["SCHEMA", "Decision", "decisions_on", "record_drop", "record_replay"]
+__all__ = ["SCHEMA", "Decision", "decisions_on", "forget", "record_drop", "record_replay"]
 
 SCHEMA = Schema(
     "decisions",
@@ -85,6 +85,24 @@ def decisions_on(store: sqlite3.Connection, message_id: str) -> list[Decision]:
         (message_id,),
     )
     return [Decision(*row) for row in rows]
+
+
+def forget(
+    store: sqlite3.Connection, *, before: float, oldest_dead: float | None, most: int
+) -> int:
+    """Forget those of the oldest *most* decisions that are from before *before* (Unix seconds).
+
+    Never past *oldest_dead*, when the oldest dead event was sent: whoever replays it is told of
+    earlier replays. Returns how many.
+    """
+    limit = before if oldest_dead is None else min(before, oldest_dead)
+    with transaction(store) as tx:
+        gone = tx.execute(
+            "DELETE FROM decision WHERE entry < (SELECT min(entry) FROM decision) + ?"
+            " AND decided_at < ?",
+            (most, limit),
+        )
+    return gone.rowcount
 
 
 def _insert(tx: sqlite3.Connection, decision: Decision) -> None:

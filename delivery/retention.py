@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from pika.adapters.blocking_connection import BlockingConnection
 
-from delivery import failures, trail
+from delivery import decisions, failures, trail
 from delivery.inbox import prune
 from delivery.points import reach
 from delivery.routes import Route
@@ -105,10 +105,9 @@ def sent_round(store: sqlite3.Connection, keep: float) -> Iterator[None]:
         after = forget_sent(store, before=before, after=after)
         reach("retention.removed")
         yield
-    trail_before = time.time() - max(keep, TRAIL_DAYS * DAY)
     gone = STEP
     while gone == STEP:
-        gone = trail.forget(store, before=trail_before, most=STEP)
+        gone = trail.forget(store, before=_long_before(keep), most=STEP)
         reach("retention.trail_forgotten")
         yield
     while give_back(store):
@@ -118,9 +117,12 @@ def sent_round(store: sqlite3.Connection, keep: float) -> Iterator[None]:
 def receipts_round(
     store: sqlite3.Connection, connection: BlockingConnection, route: Route, keep: float
 ) -> Iterator[None]:
-    """Forget, step by step, *route*'s receipts and failures that are older than *keep* seconds."""
-    before = time.time() - keep
-    if not _any_old(store, route, before):
+    """Forget, step by step, *route*'s receipts and failures that are older than *keep* seconds.
+
+    What operators decided about its messages is kept for a year.
+    """
+    before, long_before = time.time() - keep, _long_before(keep)
+    if not _any_old(store, route, before, long_before):
         return  # the usual case: nobody's dead messages need be held for it
     since = oldest_dead(connection, route)
     gone = STEP
@@ -133,16 +135,27 @@ def receipts_round(
         gone = failures.forget(store, route.recipient, before=before, oldest_dead=since, most=STEP)
         reach("retention.failures_forgotten")
         yield
+    gone = STEP
+    while gone == STEP:
+        gone = decisions.forget(store, before=long_before, oldest_dead=since, most=STEP)
+        reach("retention.decisions_forgotten")
+        yield
     while give_back(store):
         yield
 
 
-def _any_old(store: sqlite3.Connection, route: Route, before: float) -> bool:
+def _long_before(keep: float) -> float:
+    return time.time() - max(keep, TRAIL_DAYS * DAY)
+
+
+def _any_old(store: sqlite3.Connection, route: Route, before: float, long_before: float) -> bool:
     with reading():
         found = store.execute(
             "SELECT 1 FROM receipt WHERE recipient = ? AND received_at < ? UNION ALL"
-            " SELECT 1 FROM failure WHERE recipient = ? AND failed_at < ? LIMIT 1",
-            (route.recipient, before) * 2,
+            " SELECT 1 FROM failure WHERE recipient = ? AND failed_at < ? UNION ALL"
+            " SELECT 1 FROM decision WHERE entry = (SELECT min(entry) FROM decision)"
+            " AND decided_at < ? LIMIT 1",
+            (*(route.recipient, before) * 2, long_before),
         ).fetchone()
     return found is not None
 

@@ -93,6 +93,8 @@ def test_processes_remove_what_is_old_and_the_ledger_still_adds_up(exchange: Exc
     for entry, days in enumerate((400, 90)):
         act = f"{entry}, {time.time() - days * 86_400}, 'drop', 'audit', 'e', '', 'o', 'r', NULL"
         exchange.execute(PUBLISHER, f"INSERT INTO trail VALUES ({act})")
+        kept = f"{entry}, {time.time() - days * 86_400}, 'replay', 'audit', 'e', 'o', 'r'"
+        exchange.execute("audit", f"INSERT INTO decision VALUES ({kept})")
 
     exchange.start("relay", "catalog", "audit")
 
@@ -110,6 +112,10 @@ def test_processes_remove_what_is_old_and_the_ledger_still_adds_up(exchange: Exc
     wait_for(
         lambda: exchange.select(PUBLISHER, "SELECT entry FROM trail") == [1],
         "acts of a year ago gone",
+    )
+    wait_for(
+        lambda: exchange.select("audit", "SELECT entry FROM decision") == [1],
+        "decisions of a year ago gone",
     )
     exchange.await_receipt("audit", young)
     assert len(exchange.select("audit", "SELECT message_id FROM receipt")) == 6

@@ -366,6 +366,7 @@ def test_an_operator_killed_within_a_reconciliation(exchange: Exchange, point: s
     "retention.trail_forgotten",
     "retention.forgotten",
     "retention.failures_forgotten",
+    "retention.decisions_forgotten",
 )
 def test_a_process_killed_while_it_removes_what_is_old(exchange: Exchange, point: str) -> None:
     """What is gone is said to be gone in the same commit: the next process goes on, all adds up."""
@@ -378,6 +379,7 @@ def test_a_process_killed_while_it_removes_what_is_old(exchange: Exchange, point
         "retention.trail_forgotten": ("relay", PUBLISHER, "trail"),
         "retention.forgotten": ("audit", "audit", "receipt"),
         "retention.failures_forgotten": ("audit", "audit", "failure"),
+        "retention.decisions_forgotten": ("audit", "audit", "decision"),
     }[point]
     exchange.cast.stop(name)
     ago = 90 * 86_400
@@ -389,6 +391,9 @@ def test_a_process_killed_while_it_removes_what_is_old(exchange: Exchange, point
     )
     exchange.execute(
         "audit", "INSERT INTO failure VALUES ('audit', 'long-ago', 1, 0, 'e', 1, NULL)"
+    )
+    exchange.execute(
+        "audit", "INSERT INTO decision VALUES (1, 0, 'replay', 'audit', 'long-ago', 'who', 'why')"
     )
     exchange.execute(PUBLISHER, f"UPDATE outbox SET accepted_at = accepted_at - {ago}")
     exchange.execute("audit", f"UPDATE receipt SET received_at = received_at - {ago}")

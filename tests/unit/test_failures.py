@@ -124,6 +124,23 @@ def test_old_notes_are_forgotten_but_not_those_of_what_may_be_dead(
     assert len(failures_of(store, "audit", "e-0")) == 1
 
 
+def test_old_decisions_are_forgotten_but_not_on_what_may_still_be_dead(
+    store: sqlite3.Connection,
+) -> None:
+    for n in range(6):
+        record_replay(store, "catalog", f"e-{n}", operator="rosa", reason="healed")
+    store.execute("UPDATE decision SET decided_at = ? + entry", (NOW,))
+
+    def left() -> list[int]:
+        return [entry for (entry,) in store.execute("SELECT entry FROM decision ORDER BY entry")]
+
+    assert decisions.forget(store, before=NOW + 6, oldest_dead=None, most=2) == 2
+    assert left() == [3, 4, 5, 6]
+    assert decisions.forget(store, before=NOW + 6, oldest_dead=NOW + 4, most=9) == 1
+    assert decisions.forget(store, before=NOW + 6, oldest_dead=None, most=9) == 2
+    assert left() == [6]
+
+
 def test_a_store_that_cannot_be_used_does_not_undo_the_settlement(
     store: sqlite3.Connection, caplog: pytest.LogCaptureFixture
 ) -> None:
