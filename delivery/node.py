@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from delivery.errors import DeliveryError
@@ -92,11 +93,20 @@ class Node:
         self.ctl("start_app")
 
     def ctl(self, *command: str, timeout: float = 60.0) -> None:
-        """Run rabbitmqctl. Raises DeliveryError if it fails."""
+        """Run rabbitmqctl, once more if it hangs: do only what may be done twice.
+
+        Raises DeliveryError if it fails.
+        """
         argv = [str(scripts() / "rabbitmqctl"), *command]
         env = environment(self.folder, self.ports)
+        run = partial(
+            subprocess.run, argv, env=env, capture_output=True, timeout=timeout, check=True
+        )
         try:
-            subprocess.run(argv, env=env, capture_output=True, timeout=timeout, check=True)
+            try:
+                run()
+            except subprocess.TimeoutExpired:  # seen once on a busy machine, for a minute
+                run()
         except subprocess.SubprocessError as error:
             raise DeliveryError(f"the node can't {' '.join(command)}: {error}") from error
 
