@@ -105,7 +105,7 @@ def savepoint(tx: sqlite3.Connection) -> Iterator[None]:
     Raises StoreUnavailable if the disk is full or broken. Other trouble can't be this file's: it is
     open, and locked by us. A handler may have met it with a file of its own.
     """
-    with _translated(_BROKEN):
+    try:  # no generator within this one: it is entered for every message
         tx.execute("SAVEPOINT part")
         try:
             yield
@@ -115,6 +115,9 @@ def savepoint(tx: sqlite3.Connection) -> Iterator[None]:
                 tx.execute("RELEASE part")
             raise
         tx.execute("RELEASE part")
+    except sqlite3.DatabaseError as error:
+        _raise_unavailable(error, _BROKEN)
+        raise
 
 
 def file_of(store: sqlite3.Connection) -> tuple[int, int] | None:
@@ -138,14 +141,18 @@ def reading() -> Iterator[None]:
 
 
 @contextmanager
-def _translated(codes: Set[int] = _UNAVAILABLE) -> Iterator[None]:
+def _translated() -> Iterator[None]:
     try:
         yield
     except sqlite3.DatabaseError as error:
-        primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-        if primary in codes:
-            raise StoreUnavailable(f"the store can't be used: {error}") from error
+        _raise_unavailable(error, _UNAVAILABLE)
         raise
+
+
+def _raise_unavailable(error: sqlite3.DatabaseError, codes: Set[int]) -> None:
+    primary = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+    if primary in codes:
+        raise StoreUnavailable(f"the store can't be used: {error}") from error
 
 
 def _use_wal(store: sqlite3.Connection) -> None:

@@ -64,10 +64,10 @@ def broken(scene: Scene) -> None:
             channel.basic_nack(method.delivery_tag or 0, requeue=True)  # the mistake
             if len(tried) == 200:
                 break
-        quick = time.monotonic() - begun < 1
+        quick = time.monotonic() - begun < 10  # a busy machine may need more than one
         scene.fact("back at once, of 200 tries the old message had", tried.count("old"), 200)
         scene.fact("back at once, of 200 tries the new one behind it had", tried.count("new"), 0)
-        scene.fact("back at once, 200 tries in less than a second", quick, True)
+        scene.fact("back at once, 200 tries in less than 10 seconds", quick, True)
         channel.cancel()
         channel.basic_qos(prefetch_count=10)
 

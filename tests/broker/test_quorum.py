@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
-from pika.exceptions import ChannelClosedByBroker, ConnectionClosedByBroker
+from pika.exceptions import ChannelClosedByBroker
 from support.events import event
 from support.exchange import Exchange, exchange_on
+from support.patience import patiently
 from support.waiting import wait_for
 
 from delivery.broker import Broker
@@ -55,21 +56,6 @@ def route(connection: BlockingConnection, settings: BrokerSettings, namespace: s
     return route
 
 
-def patiently(settings: BrokerSettings, act: Callable[[BlockingConnection], Any]) -> Any:
-    """Act on a new connection, again where a busy 3.10 node says 541.
-
-    It could not form a queue's group, or take up a new sender, in time: nothing was done.
-    """
-    for _ in range(5):
-        try:
-            with connect(settings) as own:
-                return act(own)
-        except ConnectionClosedByBroker as trouble:
-            if trouble.reply_code != 541:
-                raise
-    pytest.fail("541 five times")
-
-
 def declare_patiently(settings: BrokerSettings, topology: Topology) -> None:
     patiently(settings, lambda own: declare(own, topology))
 
@@ -91,7 +77,7 @@ def put(settings: BrokerSettings, queue: str, count: int = 1) -> set[str]:
     events = [event() for _ in range(count)]
 
     def send(own: BlockingConnection) -> None:
-        """Those that did not arrive yet: what a 541 stopped is at the end."""
+        """Send those that did not arrive yet: what a 541 stopped is at the end."""
         channel = own.channel()
         channel.confirm_delivery()
         for each in events[ready(own, queue) :]:

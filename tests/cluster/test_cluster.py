@@ -14,8 +14,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from pika.adapters.blocking_connection import BlockingConnection
 from support.events import event
 from support.exchange import Exchange, environment, exchange_on
+from support.patience import patiently
 from support.waiting import wait_for
 
 from delivery.broker import Broker, Kind
@@ -109,8 +111,7 @@ def test_a_lone_node_confirms_nothing_and_nothing_confirmed_is_gone(
     one, *others = cluster.nodes
     settings = BrokerSettings(url=one.amqp_url)
     queue = Queue(f"{namespace}.q", {"x-delivery-limit": NO_LIMIT}, "quorum")
-    with connect(settings) as connection:
-        declare(connection, Topology(queues=(queue,)))
+    patiently(settings, lambda connection: declare(connection, Topology(queues=(queue,))))
     first, second = event("m-1"), event("m-2")
 
     with ConfirmedChannel(settings, timeout=3) as channel:
@@ -127,12 +128,15 @@ def test_a_lone_node_confirms_nothing_and_nothing_confirmed_is_gone(
     for node in others:
         node.start()
     cluster.await_formed()
-    with connect(settings) as connection:
+
+    def read_and_delete(connection: BlockingConnection) -> str | None:
         channel = connection.channel()
         method, properties, _ = next(channel.consume(queue.name, inactivity_timeout=20))
         assert method is not None
-        assert properties.message_id == first.id
         connection.channel().queue_delete(queue.name)
+        return properties.message_id
+
+    assert patiently(settings, read_and_delete) == first.id
 
 
 def test_a_classic_queue_is_away_with_its_node_and_back_with_it(
@@ -166,8 +170,8 @@ def test_a_node_that_is_cut_off_confirms_nothing_and_comes_back(
             cluster.partition(node)
         return
     queue = Queue(f"{namespace}.q", {"x-delivery-limit": NO_LIMIT}, "quorum")
-    with connect(BrokerSettings(url=node.amqp_url)) as connection:
-        declare(connection, Topology(queues=(queue,)))
+    there = BrokerSettings(url=node.amqp_url)
+    patiently(there, lambda connection: declare(connection, Topology(queues=(queue,))))
 
     def confirmed(through: Broker) -> bool:
         of = event()
@@ -186,8 +190,7 @@ def test_a_node_that_is_cut_off_confirms_nothing_and_comes_back(
         cluster.heal(node)
     wait_for(lambda: confirmed(node), "the node that was cut off confirms again", seconds=90)
     cluster.await_formed()
-    with connect(BrokerSettings(url=node.amqp_url)) as connection:
-        connection.channel().queue_delete(queue.name)
+    patiently(there, lambda connection: connection.channel().queue_delete(queue.name))
 
 
 def test_a_node_that_is_stopped_in_order_comes_back(cluster: Cluster) -> None:

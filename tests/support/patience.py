@@ -1,0 +1,30 @@
+"""Quorum queues on a busy RabbitMQ 3.10: what it could not do within its own 5 s is asked again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import ConnectionClosedByBroker, NackError
+
+from delivery.connection import BrokerSettings, connect
+
+T = TypeVar("T")
+INTERNAL_ERROR = 541  # AMQP 0-9-1, reply codes; a queue's group has no leader yet
+PATIENCE = 120.0  # seconds
+
+
+def patiently(settings: BrokerSettings, act: Callable[[BlockingConnection], T]) -> T:
+    """Act on a new connection, again after a 541 or a nack: do what may be done twice."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            with connect(settings) as own:
+                return act(own)
+        except (ConnectionClosedByBroker, NackError) as trouble:
+            code = getattr(trouble, "reply_code", INTERNAL_ERROR)
+            if code != INTERNAL_ERROR or time.monotonic() > end:
+                raise
+        time.sleep(0.5)
