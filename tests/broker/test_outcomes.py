@@ -154,7 +154,7 @@ def test_silence_is_unknown_after_the_timeout(world: World) -> None:
                 channel.send(message(event(), world.namespace))
         assert proxy.swallowed > 0
     assert answer == Answer(Outcome.UNKNOWN, "no confirm within 0.5 s")
-    assert 0.5 <= took < 2.0
+    assert 0.5 <= took < 5.0  # and not its usual ten
     assert world.ready(world.catalog.queue) == 1
 
 

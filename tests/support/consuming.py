@@ -19,7 +19,7 @@ from delivery.stopping import Stop
 from support import queues
 from support.recipients import store_at
 
-DEADLINE = 20.0  # seconds: for a condition that should come at once
+DEADLINE = 60.0  # seconds: for what comes at once, if nobody keeps the machine busy
 
 
 @dataclass

@@ -127,11 +127,11 @@ def test_of_twenty_thousand_headers_the_shortest_are_kept_at_once() -> None:
     same message would come again.
     """
     headers = {f"{n:x}": 2**31 for n in range(20_000)}
-    begun = time.monotonic()
+    begun = time.process_time()
 
     copy = copied(BasicProperties(headers=headers | {"long": "x" * 90_000}), x_ours="kept")
 
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
     assert 120_000 < size(copy) <= 128_000
     assert copy.headers["x-ours"] == "kept"
     assert "long" not in copy.headers
