@@ -9,10 +9,15 @@ import typer
 
 from delivery.terminal import Terminal, say, show_json
 
-__all__ = ["chaos"]
+__all__ = ["register"]
 
 
-def chaos(  # noqa: PLR0917 - typer calls it
+def register(app: typer.Typer) -> None:
+    """Add the command to *app*."""
+    app.command("chaos")(chaos_command)
+
+
+def chaos_command(  # noqa: PLR0917 - typer calls it
     context: typer.Context,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same schedule.")] = 1,
     faults: Annotated[
