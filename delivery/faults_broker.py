@@ -209,6 +209,7 @@ FAULTS = (
         _delete_queue,
         tuple((recipient,) for recipient in RECIPIENTS),
         limit=Limit.QUEUE,
+        ground=Ground.BROKER,  # 3.10.8 did not tell a quorum queue's reader that it was deleted
     ),
     Fault(
         "no-rights",

@@ -61,7 +61,7 @@ def test_each_ground_has_its_own_kinds_and_the_shared_ones() -> None:
     """A node is killed where there are others; a lone broker's faults are for a lone broker."""
     one, three = ({*chosen_kinds([], [], ground)} for ground in (Ground.BROKER, Ground.CLUSTER))
     assert three - one == {"kill-node", "partition"}
-    assert one - three == {"kill-broker", "restart-broker", "alarm"}
+    assert one - three == {"kill-broker", "restart-broker", "alarm", "delete-queue"}
     assert chosen_kinds([], [], Ground.RELAYS) == ["kill-one-relay-of-three"]
     assert {*KINDS} == {*chosen_kinds([], [])} == one | three | {"kill-one-relay-of-three"}
 
