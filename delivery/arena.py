@@ -15,15 +15,16 @@ from pika.adapters.blocking_connection import BlockingConnection
 
 from delivery.broker import Broker
 from delivery.cast import Actor, Cast, await_that
+from delivery.cluster import Cluster
 from delivery.config import Config
 from delivery.connection import connect
 from delivery.errors import DeliveryError
+from delivery.lines import Lines
 from delivery.management import Management
 from delivery.routes import RECIPIENTS
 from delivery.stopping import Stop
 from delivery.store import BUSY_TIMEOUT
 from delivery.traffic import Journal
-from delivery.wiretap import Wiretap
 
 __all__ = ["API", "PROCESSES", "RELAY", "Arena", "Deleted", "DidNotBite", "Skew"]
 
@@ -68,12 +69,13 @@ class Arena:
     broker: Broker
     cast: Cast
     commands: Mapping[str, Sequence[str]]
-    taps: Mapping[str, Wiretap]
+    taps: Mapping[str, Lines]
     users: Mapping[str, str]
     journal: Journal
     heartbeat: int  # seconds, of every process
     publisher: str = RELAY  # the process that publishes to the broker
     ours: bool = True  # this package's processes: they have points, and stores that are known
+    cluster: Cluster | None = None  # what *broker* is, if it has nodes
     skews: list[Skew] = field(default_factory=list)
     deleted: list[Deleted] = field(default_factory=list)
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(1, 1_000_000)))
@@ -92,7 +94,8 @@ class Arena:
 
     def ready(self, process: str, *, since: int | None = None) -> None:
         """Wait until the process says that it is ready, since a mark or since its start."""
-        self.cast[process].await_event(f"{process}.ready", since=since, seconds=2 * PATIENCE)
+        name = process.partition("-")[0]  # relay-2 is a relay, one of several
+        self.cast[process].await_event(f"{name}.ready", since=since, seconds=2 * PATIENCE)
 
     def restart(self, process: str) -> None:
         """Start a process that has ended, and wait until it is ready."""
@@ -152,6 +155,11 @@ class Arena:
         """Ask a participant's store."""
         with closing(self._store(participant)) as store:
             return store.execute(query, values).fetchall()
+
+    def settled(self) -> dict[str, int]:
+        """Return how many events each recipient has settled."""
+        query = "SELECT count(*) FROM receipt"
+        return {each: int(str(self.read(each, query)[0][0])) for each in RECIPIENTS}
 
     def write(self, participant: str, statement: str) -> None:
         """Change a participant's store, as its administrator."""

@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delivery.arena import Arena
 from delivery.books import settled_accounts
 from delivery.campaign import Record, inject_all
+from delivery.cluster import Cluster
 from delivery.errors import DeliveryError
+from delivery.facts import facts_of, outbox_of
 from delivery.heal import Healed, heal
 from delivery.ledger import Account
 from delivery.routes import RECIPIENTS
 from delivery.schedule import Planned
 from delivery.stopping import Stop
-from delivery.stores import PUBLISHER
 from delivery.system import System, ours, set_up
 from delivery.timeline import Sample, Timeline
 from delivery.traffic import MOODY, Traffic
-from delivery.triage import browse
-from delivery.verdict import Facts, Tally, differences, tally
+from delivery.verdict import Tally, differences, tally
 
-__all__ = ["Load", "Run", "attack", "moody", "put_under_load"]
+__all__ = ["Load", "Run", "attack", "moody", "not_recovered", "put_under_load"]
 
 QUIET = 120.0  # seconds without any progress; a row's pause is 30 s at most
+# Seconds. What a quorum queue could not hand over to another one it keeps, where no count shows it,
+# and tries again after three minutes.
+HELD = 200.0
 
 
 @dataclass(frozen=True)
@@ -71,36 +73,37 @@ def attack(
     say: Callable[[str], None],
     stop: Stop,
     system: System | None = None,
+    cluster: Cluster | None = None,
 ) -> Run:
     """Run one campaign against this package's processes, and judge it.
 
+    On *cluster*, or on a broker of its own.
+
     Raises DeliveryError if it can't even begin, or was interrupted.
     """
-    with set_up(system or ours(), environ, say, stop) as arena:
+    with set_up(system or ours(), environ, say, stop, cluster) as arena:
         begun = time.time()
         moody(arena)
         records, samples, error = put_under_load(arena, planned, load, say)
         say("healing: every process runs, every message gets its time")
         resting = await_rest(arena)
+        if cluster is not None:
+            await_held(arena)
         healed = heal(arena, records)
         accounts = settled_accounts(arena.config, seconds=30)
         # At rest, a recipient may still have had the last messages in its hands.
         final = Timeline(arena).once()
-        facts = facts_of(arena)
+        facts = facts_of(arena.config, *outbox_of(arena.config))
         entries = arena.journal.entries.values()
         wrong = [
             *([error] if error else []),
-            *(
-                f"{r.planned.kind} (fault {r.planned.number}): {r.error}"
-                for r in records
-                if r.error
-            ),
+            *not_recovered(records),
             *(f"{h.recipient} lost {h.event_id} by our own code" for h in healed if not h.fault),
             *differences(entries, facts, accounts),
         ]
         return Run(
             system="delivery",
-            broker=f"RabbitMQ {arena.broker.version}",
+            broker=f"RabbitMQ {arena.broker.version}{', three nodes' if cluster else ''}",
             load=load,
             begun=begun,
             seconds=time.time() - begun,
@@ -111,6 +114,13 @@ def attack(
             healed=healed,
             differences=wrong,
         )
+
+
+def not_recovered(records: Sequence[Record]) -> Iterator[str]:
+    """Say of each fault after which something did not work again what that was."""
+    for each in records:
+        if each.error:
+            yield f"{each.planned.kind} (fault {each.planned.number}): {each.error}"
 
 
 def put_under_load(
@@ -161,6 +171,15 @@ def await_rest(arena: Arena) -> list[Sample]:
     return timeline.samples
 
 
+def await_held(arena: Arena) -> None:
+    """Give the broker the time to hand over what it holds back after a fault."""
+    end = time.monotonic() + HELD
+    while any(each.difference for each in settled_accounts(arena.config, seconds=2)):
+        if arena.stop or time.monotonic() > end:
+            return
+        time.sleep(1)
+
+
 def moves(samples: Sequence[Sample]) -> bool:
     """Say whether something may still come: all is settled that will be, or nothing for QUIET.
 
@@ -182,26 +201,3 @@ def moody(arena: Arena) -> None:
             " AND CAST(strftime('%s', 'now') AS INTEGER) % 3 = 0"
             " BEGIN SELECT RAISE(ABORT, 'not in the mood'); END",
         )
-
-
-def facts_of(arena: Arena) -> Facts:
-    """Read what this package's stores and dead queues hold."""
-    dead = {}
-    with arena.connection() as connection:
-        for recipient in RECIPIENTS:
-            messages = browse(connection, arena.config.route(recipient))
-            dead[recipient] = {message.key: message.reason for message in messages}
-    with closing(arena.config.stores.open(PUBLISHER)) as publisher:
-        outbox = {event for (event,) in publisher.execute("SELECT event_id FROM outbox")}
-        query = "SELECT event_id FROM outbox WHERE confirmed_at IS NULL"
-        pending = {event for (event,) in publisher.execute(query)}
-    with closing(arena.config.stores.open("audit")) as audit:
-        entries = [event for (event,) in audit.execute("SELECT event_id FROM audit")]
-    with closing(arena.config.stores.open("catalog")) as catalog:
-        cards = {
-            material: (revision, title)
-            for material, revision, title in catalog.execute(
-                "SELECT material_id, revision, title FROM catalog"
-            )
-        }
-    return Facts(outbox=outbox, audit=entries, catalog=cards, pending=pending, dead=dead)

@@ -14,7 +14,6 @@ import typer
 
 from delivery import __version__
 from delivery.cli_broker import broker_app, doctor
-from delivery.cli_chaos import chaos
 from delivery.cli_course import demo, lesson, stage
 from delivery.cli_dead import dead_app
 from delivery.cli_health import health
@@ -38,7 +37,6 @@ app = typer.Typer(
 )
 for command in (
     demo,
-    chaos,
     api,
     relay,
     receive,

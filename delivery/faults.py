@@ -10,13 +10,31 @@ from random import Random
 
 from delivery.arena import API, Arena
 
-__all__ = ["Fault", "Limit", "Target", "await_lost", "back_again", "marks"]
+__all__ = ["Fault", "Ground", "Limit", "Target", "await_lost", "back_again", "marks"]
 
 # What a process logs when it gives its connection up, and opens another one after a pause.
-LOST = ("connection.lost", "channel.closed", "consuming.ended")
+LOST = ("connection.lost", "channel.closed", "consuming.ended", "copy.not_confirmed")
 
 Target = tuple[str, ...]  # the processes that a fault has for itself; the first is the one it hits
 Injection = Callable[[Arena, Target, Random], str]
+
+
+class Ground(enum.Flag):
+    """On what a fault can be injected."""
+
+    BROKER = enum.auto()
+    CLUSTER = enum.auto()
+    RELAYS = enum.auto()
+
+    def __str__(self) -> str:
+        return ", ".join(GROUNDS[each] for each in Ground if self & each)
+
+
+GROUNDS = {
+    Ground.BROKER: "one broker",
+    Ground.CLUSTER: "three nodes (--nodes 3)",
+    Ground.RELAYS: "three relays on PostgreSQL (--postgres URL)",
+}
 
 
 class Limit(enum.Enum):
@@ -46,6 +64,7 @@ class Fault:
     limit: Limit = Limit.NOTHING
     slow: bool = False  # takes several seconds: less often in a long run
     ours: bool = False  # works on this package's stores or points, so not on a baseline
+    ground: Ground = Ground.BROKER | Ground.CLUSTER
 
 
 def marks(arena: Arena, target: Target) -> dict[str, int]:

@@ -7,7 +7,7 @@ from random import Random
 from urllib.parse import quote
 
 from delivery.arena import API, PROCESSES, RELAY, Arena, Deleted
-from delivery.faults import Fault, Limit, Target, await_lost, back_again, marks
+from delivery.faults import Fault, Ground, Limit, Target, await_lost, back_again, marks
 from delivery.routes import RECIPIENTS
 from delivery.stores import PUBLISHER
 from delivery.topology import declare
@@ -166,6 +166,7 @@ FAULTS = (
         (EVERYBODY,),
         limit=Limit.EXPIRED,
         slow=True,
+        ground=Ground.BROKER,
     ),
     Fault(
         "restart-broker",
@@ -174,6 +175,7 @@ FAULTS = (
         _restart_broker,
         (EVERYBODY,),
         slow=True,
+        ground=Ground.BROKER,
     ),
     Fault(
         "alarm",
@@ -182,6 +184,7 @@ FAULTS = (
         _alarm,
         (EVERYBODY,),
         slow=True,
+        ground=Ground.BROKER,
     ),
     Fault(
         "refuse",
@@ -206,6 +209,7 @@ FAULTS = (
         _delete_queue,
         tuple((recipient,) for recipient in RECIPIENTS),
         limit=Limit.QUEUE,
+        ground=Ground.BROKER,  # 3.10.8 did not tell a quorum queue's reader that it was deleted
     ),
     Fault(
         "no-rights",

@@ -27,10 +27,19 @@ class ConfirmedChannel:
     def __init__(
         self, settings: BrokerSettings, *, timeout: float = 10.0, window: int = 500
     ) -> None:
+        self._settings = settings
         self._timeout = timeout
         self._window = window
-        self._in_flight = InFlight()
-        self._wire = open_any(settings, lambda node: Wire(node, self._in_flight))
+        self._open()
+
+    def _open(self) -> None:
+        self._in_flight = in_flight = InFlight()
+        self._wire = open_any(self._settings, lambda node: Wire(node, in_flight))
+
+    def reopen(self) -> None:
+        """Close the connection and open another one. Raises BrokerUnavailable."""
+        self._wire.close()
+        self._open()
 
     def send(self, message: Message) -> Answer:
         """Publish once, mandatory, and wait for the answer."""

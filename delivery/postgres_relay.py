@@ -16,6 +16,7 @@ from delivery.points import reach
 from delivery.postgres import Connection, open_postgres, reading
 from delivery.postgres_outbox import CHANNEL, SCHEMA, PostgresOutbox, forget_sent
 from delivery.recovery import keep_connected
+from delivery.refusals import Refusals
 from delivery.relay import relay_once
 from delivery.retention import KEEP_DAYS, STEP, caretaker
 from delivery.services import DAY, NAP, RECHECK, prepare_to_publish
@@ -74,12 +75,15 @@ def _relay(
 ) -> None:
     # A broker in alarm takes the connection and answers nothing: no batch for it. And one that
     # confirms slowly must not keep rows longer than the server lets a silent session hold them.
-    limit = 1
+    limit, refusals = 1, Refusals()
     while not stop:
         turn()
         outcomes = relay_once(outbox, channel, limit=limit)
         if outcomes and not outcomes[Outcome.UNKNOWN]:
             limit = min(batch, 2 * limit)
+        if refusals.last(outcomes):
+            log.info("relay.reopened", extra={"reason": "every message was refused"})
+            channel.reopen()
         if not outcomes:
             _await_commit(store, channel, stop, turn)
 

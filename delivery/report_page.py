@@ -9,7 +9,7 @@ from typing import Any
 __all__ = ["page"]
 
 WIDTH, LEFT, LANE, CHART = 1200, 110, 24, 220  # pixels
-LANES = ("api", "relay", "catalog", "audit")
+LANES = ("api", "relay", "relay-1", "relay-2", "relay-3", "catalog", "audit")
 COLOURS = {"bit": "#c2410c", "not": "#9ca3af", "error": "#7f1d1d"}
 PLACES = (("pending", "#b45309"), ("ready", "#2563eb"), ("retry", "#7c3aed"), ("dead", "#dc2626"))
 
@@ -93,13 +93,14 @@ def _timeline(data: Mapping[str, Any]) -> str:
     def x(at: float) -> float:
         return round(LEFT + (at - begun) / seconds * (WIDTH - LEFT - 10), 1)
 
-    top = len(LANES) * LANE + 20
+    lanes = [lane for lane in LANES if any(lane in each["target"] for each in data["faults"])]
+    top = len(lanes) * LANE + 20
     height = top + 2 * (CHART + 40)
     return "\n".join(
         [
             f"<svg viewBox='0 0 {WIDTH} {height}' role='img'"
             " aria-label='Faults above, counts over time below'>",
-            *_faults(data["faults"], x),
+            *_faults(data["faults"], lanes, x),
             *_chart(data, x, top, "accepted and settled", [
                 ("accepted", "#16a34a", [s["accepted"] for s in data["timeline"]]),
                 *(
@@ -116,8 +117,8 @@ def _timeline(data: Mapping[str, Any]) -> str:
     )  # fmt: skip
 
 
-def _faults(faults: Sequence[Mapping[str, Any]], x: Any) -> Iterator[str]:
-    for row, lane in enumerate(LANES):
+def _faults(faults: Sequence[Mapping[str, Any]], lanes: Sequence[str], x: Any) -> Iterator[str]:
+    for row, lane in enumerate(lanes):
         yield f"<text x='0' y='{row * LANE + 16}'>{lane}</text>"
     for fault in faults:
         state = "error" if fault["error"] else "bit" if fault["bit"] else "not"
@@ -125,12 +126,12 @@ def _faults(faults: Sequence[Mapping[str, Any]], x: Any) -> Iterator[str]:
         label = escape(f"{fault['number']} {fault['kind']}: {fault['evidence'] or fault['error']}")
         for process in fault["target"]:
             yield (
-                f"<rect x='{left}' y='{LANES.index(process) * LANE + 2}'"
+                f"<rect x='{left}' y='{lanes.index(process) * LANE + 2}'"
                 f" width='{max(right - left, 2):.1f}' height='{LANE - 4}' rx='2'"
                 f" fill='{COLOURS[state]}' fill-opacity='.75'><title>{label}</title></rect>"
             )
             if right - left > 7 * len(fault["kind"]):
-                middle = LANES.index(process) * LANE + 16
+                middle = lanes.index(process) * LANE + 16
                 yield f"<text class='in' x='{left + 4}' y='{middle}'>{fault['kind']}</text>"
 
 

@@ -8,14 +8,16 @@ from random import Random
 
 from delivery import (
     faults_broker,
+    faults_cluster,
     faults_handler,
     faults_message,
     faults_process,
+    faults_relays,
     faults_store,
     faults_wire,
 )
 from delivery.errors import DeliveryError
-from delivery.faults import Fault, Target
+from delivery.faults import Fault, Ground, Target
 
 __all__ = ["KINDS", "Planned", "chosen_kinds", "schedule"]
 
@@ -28,6 +30,8 @@ KINDS: dict[str, Fault] = {
         faults_store,
         faults_message,
         faults_broker,
+        faults_cluster,
+        faults_relays,
     )
     for fault in module.FAULTS
 }
@@ -49,12 +53,25 @@ class Planned:
         return KINDS[self.kind]
 
 
-def chosen_kinds(only: Collection[str], without: Collection[str]) -> list[str]:
-    """Return the kinds to take. Raises DeliveryError for one that does not exist, or for none."""
+def chosen_kinds(
+    only: Collection[str], without: Collection[str], ground: Ground | None = None
+) -> list[str]:
+    """Return the kinds to take: those that *ground* allows, all without one.
+
+    Raises DeliveryError for a kind that does not exist, or is not for *ground*, and for none.
+    """
     for name in (*only, *without):
         if name not in KINDS:
             raise DeliveryError(f"there is no fault {name!r}; see: delivery chaos --list")
-    kinds = [name for name in KINDS if (not only or name in only) and name not in without]
+        if name in only and ground and not KINDS[name].ground & ground:
+            raise DeliveryError(f"{name} is a fault of {KINDS[name].ground}")
+    kinds = [
+        name
+        for name, fault in KINDS.items()
+        if (not only or name in only)
+        and name not in without
+        and (ground is None or fault.ground & ground)
+    ]
     if not kinds:
         raise DeliveryError("no kind of fault is left to inject")
     return kinds

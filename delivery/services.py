@@ -23,6 +23,7 @@ from delivery.inbox import once
 from delivery.outbox import Outbox, SqliteOutbox
 from delivery.pipeline import ConfirmedChannel
 from delivery.recovery import keep_connected
+from delivery.refusals import Refusals
 from delivery.relay import only_relay, relay_once
 from delivery.retention import KEEP_DAYS, caretaker, receipts_round, sent_round
 from delivery.retry import retry_later
@@ -117,7 +118,7 @@ def _relay(
     with ConfirmedChannel(config.named("relay")) as channel:
         log.info("relay.ready", extra={"broker": config.broker.address})
         limit = 1  # a broker in alarm takes the connection and answers nothing: no batch for it
-        file = file_of(store)
+        file, refusals = file_of(store), Refusals()
         while not stop:
             turn()
             if file is None or file_of(store) != file:
@@ -128,6 +129,9 @@ def _relay(
             outcomes = relay_once(outbox, channel, limit=limit)
             if outcomes and not outcomes[Outcome.UNKNOWN]:
                 limit = batch
+            if refusals.last(outcomes):
+                log.info("relay.reopened", extra={"reason": "every message was refused"})
+                channel.reopen()
             if not outcomes:
                 _await_commit(store, seen, channel, stop, turn)
 

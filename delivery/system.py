@@ -15,15 +15,17 @@ from urllib.parse import quote
 from delivery.arena import API, PROCESSES, RELAY, Arena
 from delivery.broker import Broker
 from delivery.cast import Cast
-from delivery.config import Config
+from delivery.cluster import Cluster
+from delivery.config import Config, as_it_is
 from delivery.connection import BrokerSettings
+from delivery.lines import Lines
 from delivery.process import free_ports
+from delivery.quorum import as_quorum
 from delivery.routes import RECIPIENTS
 from delivery.sandbox import disposable_broker
 from delivery.stopping import Stop
 from delivery.stores import Stores
 from delivery.traffic import Journal
-from delivery.wiretap import Wiretap
 
 __all__ = ["System", "ours", "set_up"]
 
@@ -66,14 +68,26 @@ def ours() -> System:
 
 @contextlib.contextmanager
 def set_up(
-    system: System, environ: Mapping[str, str], say: Callable[[str], None], stop: Stop
+    system: System,
+    environ: Mapping[str, str],
+    say: Callable[[str], None],
+    stop: Stop,
+    cluster: Cluster | None = None,
 ) -> Iterator[Arena]:
-    """Start a broker and the system's processes, and remove everything afterwards."""
+    """Start the system's processes, on a broker of their own, and remove everything afterwards.
+
+    On *cluster*, if one is given, with quorum queues.
+    """
     data = Path(tempfile.mkdtemp(prefix="delivery-chaos-"))
     try:
-        with disposable_broker(environ, say) as broker, contextlib.ExitStack() as stack:
-            say(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
-            arena = stack.enter_context(_arena(system, environ, broker, data, stop))
+        with contextlib.ExitStack() as stack:
+            if cluster is None:
+                broker = stack.enter_context(disposable_broker(environ, say))
+                say(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
+            else:
+                broker = cluster.broker
+                say(f"broker: {len(cluster.nodes)} nodes, RabbitMQ {broker.version}")
+            arena = stack.enter_context(_arena(system, environ, broker, data, stop, cluster))
             for process in arena.commands:
                 arena.start(process)
             for process in arena.commands:
@@ -85,7 +99,12 @@ def set_up(
 
 @contextlib.contextmanager
 def _arena(
-    system: System, environ: Mapping[str, str], broker: Broker, data: Path, stop: Stop
+    system: System,
+    environ: Mapping[str, str],
+    broker: Broker,
+    data: Path,
+    stop: Stop,
+    cluster: Cluster | None,
 ) -> Iterator[Arena]:
     config = Config(
         broker=BrokerSettings(url=broker.amqp_url),
@@ -93,6 +112,7 @@ def _arena(
         namespace=NAMESPACE,
         retries_ms=RETRIES_MS,
         management_url=broker.management_url,
+        shape=as_quorum if cluster else as_it_is,
     )
     (port,) = free_ports(1)
     own = {
@@ -101,6 +121,7 @@ def _arena(
         "DELIVERY_DATA": str(data),
         "DELIVERY_NAMESPACE": NAMESPACE,
         "DELIVERY_AMQP_URL": broker.amqp_url,
+        "DELIVERY_QUEUES": "quorum" if cluster else "classic",
     }
     own.pop("DELIVERY_KILL_AT", None)
     with contextlib.ExitStack() as stack:
@@ -108,7 +129,7 @@ def _arena(
         password = secrets.token_hex(8)
         taps = {
             process: stack.enter_context(
-                Wiretap(broker.amqp_url, user=user, password=password, heartbeat=HEARTBEAT)
+                Lines(broker.amqp_url, user=user, password=password, heartbeat=HEARTBEAT)
             )
             for process, user in users.items()
             if process in system.commands and (process != API or system.publisher == API)
@@ -128,6 +149,7 @@ def _arena(
             heartbeat=HEARTBEAT,
             publisher=system.publisher,
             ours=system.ours,
+            cluster=cluster,
         )
         for process in taps:
             login = {"password": password, "tags": ""}

@@ -34,7 +34,7 @@ class Journal:
 
     def __init__(self, url: str, stop: Stop) -> None:
         self._url = url
-        self._stop = stop
+        self.stop = stop
         self._lock = threading.Lock()
         self.entries: dict[str, Entry] = {}
         self.refused = 0  # answers that ask to come again, and no answers at all
@@ -61,7 +61,7 @@ class Journal:
             if status < 500:
                 raise DeliveryError(f"the API refused a publication: {status} {answer}")
             self.refused, self.last_refusal = self.refused + 1, str(answer.get("detail", answer))
-            if self._stop or time.monotonic() > end:
+            if self.stop or time.monotonic() > end:
                 raise DeliveryError(f"the API never answered; at last: {answer}")
             time.sleep(0.1)
 

@@ -64,6 +64,11 @@ class Wiretap:
         """Take the trap away."""
         self._trap = None
 
+    @property
+    def open(self) -> int:
+        """How many connections there are now."""
+        return len(self._lines)
+
     def cut(self) -> int:
         """Cut every connection, and return how many there were."""
         lines = [*self._lines]

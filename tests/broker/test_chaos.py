@@ -72,12 +72,28 @@ def test_the_list_explains_every_kind() -> None:
     said = chaos("--list").stdout
     for kind, fault in KINDS.items():
         assert f"{kind}\n    does: {fault.what}\n    then: {fault.end}\n" in said
+        assert f"    on: {fault.ground}\n" in said.partition(f"{kind}\n")[2]
 
 
 def test_the_plan_is_shown_without_doing_it() -> None:
     first, again = (chaos("--plan", "--seed", "5", "--faults", "30").stdout for _ in range(2))
     assert first == again
     assert len(first.splitlines()) == 30
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--nodes", "2"), "--nodes can be 1 (one broker) or 3 (a cluster)"),
+        (("--nodes", "3", "--postgres", "x"), "--nodes 3 and --postgres are two campaigns"),
+        (("--only", "kill-node"), "kill-node is a fault of three nodes (--nodes 3)"),
+        (("--nodes", "3", "--only", "alarm"), "alarm is a fault of one broker"),
+    ],
+)
+def test_a_ground_that_does_not_fit_is_refused(arguments: tuple[str, ...], says: str) -> None:
+    run = chaos(*arguments)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr.startswith(f"error: {says}")
 
 
 @pytest.mark.parametrize("arguments", [("--only", "nonsense"), ("--without", "nonsense")])

@@ -420,6 +420,34 @@ def test_what_is_for_machines_can_be_parsed(exchange: Exchange) -> None:
 # -- one relay
 
 
+def test_a_queue_that_stays_full_costs_a_new_channel_now_and_then(exchange: Exchange) -> None:
+    """The relay can't tell it from a channel that refuses for good: that is no trouble to report.
+
+    It is sent as soon as there is room, by the relay that has been there all the time.
+    """
+    (relay,) = exchange.start("relay")
+    queue, management = exchange.config.route("catalog").queue, exchange.config.management
+    assert management is not None
+    policy = f"/api/policies/%2F/{queue}"
+    full = {"max-length": 1, "overflow": "reject-publish"}
+    management.put(policy, {"pattern": f"^{queue}$", "definition": full, "apply-to": "queues"})
+    try:
+        wait_for(
+            lambda: exchange.accept("m-1") and relay.said("message.not_confirmed"),
+            "the queue is full",
+        )
+        relay.await_event("relay.reopened")
+    finally:
+        management.delete(policy)
+    exchange.await_sent()
+
+    exchange.start("catalog", "audit")
+    exchange.assert_all_applied()
+    assert relay.said("relay.ready") == 1
+    troubles = re.findall(r"^\S+ (?:warning|error) (\S+)", relay.log(), re.M)
+    assert set(troubles) == {"message.not_confirmed"}
+
+
 def test_the_second_relay_says_who_is_the_first(exchange: Exchange) -> None:
     """Case 18: one relay per SQLite outbox; after a crash nothing has to be cleared."""
     (first,) = exchange.start("relay")

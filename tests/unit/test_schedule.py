@@ -8,6 +8,8 @@ import pytest
 
 from delivery.arena import PROCESSES
 from delivery.errors import DeliveryError
+from delivery.faults import Ground
+from delivery.faults_relays import RELAYS
 from delivery.schedule import KINDS, chosen_kinds, schedule
 
 
@@ -45,12 +47,36 @@ def test_every_kind_says_what_it_does_and_what_is_right_afterwards(kind: str) ->
     assert len(fault.what) > 20
     assert len(fault.end) > 20
     assert fault.targets
-    assert all(set(target) <= set(PROCESSES) for target in fault.targets)
+    known = {*RELAYS} if fault.ground is Ground.RELAYS else {*PROCESSES}
+    assert all(set(target) <= known for target in fault.targets)
+    assert str(fault.ground)
 
 
 def test_kinds_can_be_chosen_and_left_out() -> None:
     assert chosen_kinds(["stall", "alarm"], ["alarm"]) == ["stall"]
     assert set(KINDS) - set(chosen_kinds([], ["alarm"])) == {"alarm"}
+
+
+def test_each_ground_has_its_own_kinds_and_the_shared_ones() -> None:
+    """A node is killed where there are others; a lone broker's faults are for a lone broker."""
+    one, three = ({*chosen_kinds([], [], ground)} for ground in (Ground.BROKER, Ground.CLUSTER))
+    assert three - one == {"kill-node", "partition"}
+    assert one - three == {"kill-broker", "restart-broker", "alarm", "delete-queue"}
+    assert chosen_kinds([], [], Ground.RELAYS) == ["kill-one-relay-of-three"]
+    assert {*KINDS} == {*chosen_kinds([], [])} == one | three | {"kill-one-relay-of-three"}
+
+
+def test_a_kind_of_another_ground_is_refused_and_says_whose_it_is() -> None:
+    with pytest.raises(DeliveryError, match=r"kill-node is a fault of three nodes \(--nodes 3\)"):
+        chosen_kinds(["kill-node"], [], Ground.BROKER)
+    assert "kill-node" not in chosen_kinds([], ["kill-node"], Ground.BROKER)
+
+
+def test_one_relay_of_three_is_killed_at_a_time() -> None:
+    """Each kill has all three for itself; the first is the one that it hits, in turns."""
+    targets = [planned.target for planned in schedule(1, 6, ["kill-one-relay-of-three"])]
+    assert all(sorted(target) == sorted(RELAYS) for target in targets)
+    assert len({target[0] for target in targets[:3]}) == 3
 
 
 @pytest.mark.parametrize(
