@@ -91,9 +91,9 @@ class Node:
         self.ctl("stop_app")
         self.ctl("start_app")
 
-    def ctl(self, *command: str, timeout: float = 60.0) -> None:
-        """Run rabbitmqctl. Raises DeliveryError if it fails."""
-        argv = [str(scripts() / "rabbitmqctl"), *command]
+    def ctl(self, *command: str, tool: str = "rabbitmqctl", timeout: float = 60.0) -> None:
+        """Run rabbitmqctl, or another *tool* of the server's. Raises DeliveryError if it fails."""
+        argv = [str(scripts() / tool), *command]
         env = environment(self.folder, self.ports)
         try:
             subprocess.run(argv, env=env, capture_output=True, timeout=timeout, check=True)
