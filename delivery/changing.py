@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import urllib.error
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
-from urllib.parse import quote
 
 from pika.adapters.blocking_connection import BlockingConnection
 
@@ -84,12 +82,9 @@ def _plan(
 
 
 def _arguments(management: Management, queue: str) -> Mapping[str, Any]:
-    try:
-        told, _ = management.get(f"/api/queues/{management.vhost}/{quote(queue, safe='')}")
-    except urllib.error.HTTPError as answer:
-        if answer.code != 404:
-            raise
-        raise DeliveryError(f"the plugin has not heard of {queue} yet: try again") from answer
+    told = management.queue(queue)
+    if told is None:
+        raise DeliveryError(f"the management plugin has not heard of {queue} yet: try again")
     return {"x-queue-type": told["type"], **told["arguments"]}
 
 

@@ -22,13 +22,18 @@ def limit_queue(config: Config, queue: str, limit: Limit) -> None:
 
     A policy adds what the declaration does not say. Where both name a length or a TTL, the lower
     one holds; of other things the declaration's (RabbitMQ, "Policies"): what a queue was declared
-    with can only be made stricter so. One policy holds for a queue: raises DeliveryError if it
-    has another one already, and if ours is not seen on it. OSError: no management plugin.
+    with can only be made stricter so. One policy holds for a queue. Raises DeliveryError if it has
+    another one, if its declaration would overrule ours, and if ours is not seen on it in the end;
+    OSError if the management plugin does not answer.
     """
     bounded(config.topology(), {queue: limit})
+    _refuse_overruled(config, queue, limit)
     management = _plugin(config)
     name = _name(queue)
-    if (other := _policy(management, queue)) not in ("", name):
+    told = management.queue(queue)
+    if told is None:
+        raise DeliveryError(f"the broker has no queue {queue!r}")
+    if (other := told.get("policy") or name) != name:
         raise DeliveryError(
             f"{queue} has the policy {other!r}; only one holds: add the limit there"
         )
@@ -41,7 +46,7 @@ def limit_queue(config: Config, queue: str, limit: Limit) -> None:
                 "apply-to": "queues",
             },
         )
-        _await(management, queue, name)
+        _await(management, queue, definition)
 
 
 def unlimit_queue(config: Config, queue: str) -> bool:
@@ -54,6 +59,16 @@ def unlimit_queue(config: Config, queue: str) -> bool:
             raise
         return False
     return True
+
+
+def _refuse_overruled(config: Config, queue: str, limit: Limit) -> None:
+    declared = next(each.arguments for each in config.topology().queues if each.name == queue)
+    for name, wanted in limit.arguments().items():
+        have = declared.get(name, wanted)
+        if have != wanted and not isinstance(have, int):
+            raise DeliveryError(
+                f"{queue} is declared with {name} = {have}, which a policy can't change"
+            )
 
 
 def _plugin(config: Config) -> Management:
@@ -70,19 +85,9 @@ def _path(management: Management, name: str) -> str:
     return f"/api/policies/{management.vhost}/{quote(name, safe='')}"
 
 
-def _policy(management: Management, queue: str) -> str:
-    try:
-        told, _ = management.get(f"/api/queues/{management.vhost}/{quote(queue, safe='')}")
-    except urllib.error.HTTPError as answer:
-        if answer.code != 404:
-            raise
-        raise DeliveryError(f"there is no queue {queue!r} on the broker") from answer
-    return str(told.get("policy") or "")
-
-
-def _await(management: Management, queue: str, name: str) -> None:
+def _await(management: Management, queue: str, definition: object) -> None:
     end = time.monotonic() + PATIENCE
-    while (seen := _policy(management, queue)) != name:
+    while (management.queue(queue) or {}).get("effective_policy_definition") != definition:
         if time.monotonic() > end:
-            raise DeliveryError(f"the policy {name!r} does not hold for {queue}: it has {seen!r}")
+            raise DeliveryError(f"{queue} does not follow the policy {definition}")
         time.sleep(0.1)
