@@ -18,6 +18,7 @@ from delivery.handling import Effect
 from delivery.inbox import prune, receipt_of
 from delivery.lesson import Scene, play
 from delivery.materials import accept
+from delivery.observe import depth
 from delivery.outbox import SqliteOutbox
 from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import Message, envelope
@@ -25,11 +26,12 @@ from delivery.relay import relay_once
 from delivery.retention import KEEP_DAYS, receipts_round
 from delivery.retry import retry_queue
 from delivery.services import handler_of, prepare
+from delivery.stopping import Stop
 from delivery.stores import PUBLISHER, Stores
 from delivery.trail import entries
 
 COMMAND = PublishMaterial(title="Что делать, когда?", slug="what-to-do-when", author="Delivery")
-IDLE, DAY = 0.3, 86_400.0  # seconds: a queue without a message so long is empty; a day
+DAY = 86_400.0  # seconds
 WHO, WHY = "Ann", "the material was withdrawn"
 
 
@@ -64,17 +66,28 @@ def relay(config: Config, *, dies_before_mark: bool = False) -> None:
 
 
 def receive(config: Config, *, sick: bool = False) -> None:
-    """Both recipients work until their queues are empty; a sick catalog has all of it dead."""
-
-    def fails(event: Event, tx: sqlite3.Connection) -> Effect:
-        raise RuntimeError("the catalog can't do this today")
-
+    """Both recipients handle what is in their queues; a sick catalog has all of it dead."""
     for name in ("catalog", "audit"):
-        route, store = config.route(name), config.stores.open(name)
-        handle = fails if sick and name == "catalog" else handler_of(route)
-        with connect(config.broker) as inbound, ConfirmedChannel(config.broker) as copies:
-            policy = park(copies, route)
-            consume(inbound.channel(), route.queue, store, handle, on_failure=policy, idle=IDLE)
+        work(config, name, fails=sick and name == "catalog")
+
+
+def work(config: Config, recipient: str, *, fails: bool) -> None:
+    route, store, stop = config.route(recipient), config.stores.open(recipient), Stop()
+
+    def handle(event: Event, tx: sqlite3.Connection) -> Effect:
+        left.pop()
+        if not left:
+            stop.request()
+        if fails:
+            raise RuntimeError("the catalog can't do this today")
+        return handler_of(route)(event, tx)
+
+    with connect(config.broker) as inbound, ConfirmedChannel(config.broker) as copies:
+        found = depth(inbound, route.queue)
+        left = [None] * (found.ready if found else 0)
+        if left:
+            policy, channel = park(copies, route), inbound.channel()
+            consume(channel, route.queue, store, handle, on_failure=policy, stop=stop, idle=9)
 
 
 def ledger(config: Config, recipient: str) -> str:
@@ -115,6 +128,7 @@ def broken(scene: Scene) -> None:
     receive(config, sick=True)
     with connect(config.broker) as connection:
         channel = connection.channel()
+        channel.confirm_delivery()
         method, about, body = channel.basic_get(dead)
         assert method and body
         channel.basic_publish(config.exchange, EVENT_TYPE, body, about)  # the mistake

@@ -91,7 +91,8 @@ def clean_the_dead_queue(exchange: Exchange, event_id: str) -> None:
 
 def replay_from_dead(exchange: Exchange, event_id: str) -> None:
     """The other one goes to the catalog's queue alone: audit, which had it, sees no second copy."""
-    assert "still owed" in well(exchange, "dead", "plan", "catalog")
+    (planned,) = json.loads(well(exchange, "dead", "plan", "catalog", "--json"))
+    assert (planned["id"], planned["prospect"]) == (event_id, "effect")
     well(exchange, "dead", "replay", "catalog", "--group", "exhausted", "--reason", "healed")
     assert exchange.await_receipt("audit", event_id).duplicates == 0
     assert exchange.await_receipt("catalog", event_id).duplicates == 0
@@ -108,11 +109,13 @@ def replay_from_parking(guarded: Guarded) -> None:
         for each in topology.bindings:
             channel.queue_unbind(each.queue, each.exchange, each.key)
     guarded.start("relay")
-    wait_for(lambda: exchange.run("unrouted", "list", "--check").returncode == 1, "parked")
+    parked = unrouted_queue(config.exchange)
+    wait_for(lambda: depth_of(exchange, parked) > 0, "some are parked")
+    assert exchange.run("unrouted", "list", "--check").returncode == 1
 
     def none_left() -> bool:  # one may be parked while the bindings come back
         well(exchange, "unrouted", "replay", "--all", "--reason", "bound again")
-        return exchange.run("unrouted", "list", "--check").returncode == 0
+        return depth_of(exchange, parked) == 0
 
     wait_for(none_left, "none is parked", seconds=60)
     forget_parking(exchange)
@@ -141,17 +144,14 @@ def rotate_a_password(guarded: Guarded) -> None:
     assert exchange.cast.stop("relay") == 0
     guarded.start("relay")
     assert "no other" in well(exchange, "access", "check", *kept)
-    closed(guarded, "relay")
+    wait_for(lambda: is_listed(guarded, guarded.users["relay"].user), "the plugin lists it")
+    assert "0 connections" not in well(exchange, "access", "disconnect", "relay")
     exchange.cast["relay"].await_event("relay.ready", times=2)
 
 
-def closed(guarded: Guarded, role: str) -> None:
+def is_listed(guarded: Guarded, user: str) -> bool:
     """The plugin hears of a connection some seconds late."""
-
-    def some() -> bool:
-        return " 0 connections" not in well(guarded.exchange, "access", "disconnect", role)
-
-    wait_for(some, f"a connection of {role} is closed")
+    return any(each.get("user") == user for each in guarded.management.get("/api/connections")[0])
 
 
 def sent(exchange: Exchange) -> int:

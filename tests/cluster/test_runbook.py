@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from support.exchange import Exchange, exchange_on
 from support.publishing import await_more, publishing
+from support.waiting import wait_for
 
 from delivery.broker import Broker
 from delivery.cluster import Cluster
 from delivery.connection import BrokerSettings
 from delivery.management import Management
-from delivery.nodes import node_states, trouble
+from delivery.nodes import NodeState, node_states, trouble
 from delivery.quorum import as_quorum
 
 SERVICES = ("relay", "catalog", "audit")
@@ -60,13 +61,15 @@ def test_a_node_is_drained_stopped_and_comes_back_under_traffic(
         assert check(exchange, other, "--within", "30") == (0, [])
 
         home.ctl("drain", tool="rabbitmq-upgrade")
+        try:
+            wait_for(lambda: state(exchange, other, name).drained, "the plugin has heard of it")
+            assert f"{name} is drained: rabbitmq-upgrade revive" in check(exchange, other)[1]
+            assert state(exchange, other, name).leads == 0
+            await_more(exchange, 20)
+        finally:
+            home.stop()
         code, against = check(exchange, other)
-        assert code == 1, against
-        assert leads(exchange, other, name) == 0
-        await_more(exchange, 20)
-        home.stop()
-        code, against = check(exchange, other)
-        assert (code, any("is not running" in each for each in against)) == (1, True), against
+        assert (code, f"{name} is not running" in against) == (1, True), against
         await_more(exchange, 20)
         home.start()
         assert check(exchange, other, "--within", "90") == (0, [])
@@ -75,9 +78,9 @@ def test_a_node_is_drained_stopped_and_comes_back_under_traffic(
     exchange.assert_all_applied()
 
 
-def leads(exchange: Exchange, through: Broker, name: str) -> int:
+def state(exchange: Exchange, through: Broker, name: str) -> NodeState:
     states = node_states(management_of(through), f"{exchange.config.namespace}.")
-    return next(each.leads for each in states if each.name == name)
+    return next(each for each in states if each.name == name)
 
 
 def test_one_node_becomes_three_under_traffic(
