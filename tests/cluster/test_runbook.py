@@ -62,10 +62,12 @@ def test_a_node_is_drained_stopped_and_comes_back_under_traffic(
 
         home.ctl("drain", tool="rabbitmq-upgrade")
         try:
-            wait_for(lambda: state(exchange, other, name).drained, "the plugin has heard of it")
-            assert f"{name} is drained: rabbitmq-upgrade revive" in check(exchange, other)[1]
-            assert state(exchange, other, name).leads == 0
+            wait_for(lambda: state(exchange, other, name).leads == 0, "it leads nothing")
             await_more(exchange, 20)
+            said = f"{name} is drained: rabbitmq-upgrade revive"
+            if told := int(home.version.split(".")[0]) >= 4:  # 3.10's plugin does not tell
+                wait_for(lambda: state(exchange, other, name).drained, "the plugin has heard of it")
+            assert (said in check(exchange, other)[1]) is told
         finally:
             home.stop()
         code, against = check(exchange, other)
