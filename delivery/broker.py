@@ -90,9 +90,9 @@ class Broker:
         machine.restart_app()
         wait_ready(self.amqp_url, say, management_url=self.management_url, running=machine.running)
 
-    def ctl(self, *command: str) -> None:
-        """Run rabbitmqctl on it. Raises DeliveryError if it fails."""
-        self._own("administer").ctl(*command)
+    def ctl(self, *command: str, tool: str = "rabbitmqctl") -> None:
+        """Run rabbitmqctl on it, or another *tool* of the server's. Raises DeliveryError."""
+        self._own("administer").ctl(*command, tool=tool)
 
     def _own(self, action: str) -> Machine:
         if self.machine is None:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from delivery.config import Config
     from delivery.management import Management
 
-__all__ = ["register"]
+__all__ = ["access_app", "register"]
 
 access_app = typer.Typer(
     help="A user for each service, with the least rights.",

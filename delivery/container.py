@@ -95,9 +95,9 @@ class Container:
         self.ctl("stop_app")
         self.ctl("start_app")
 
-    def ctl(self, *command: str) -> None:
-        """Run rabbitmqctl. Raises DeliveryError with what it said if it fails."""
-        done = self._get().exec_run(["rabbitmqctl", *command])
+    def ctl(self, *command: str, tool: str = "rabbitmqctl") -> None:
+        """Run rabbitmqctl, or another *tool*. Raises DeliveryError with what it said."""
+        done = self._get().exec_run([tool, *command])
         if done.exit_code != 0:
             said = done.output.decode(errors="replace").strip()
             raise DeliveryError(f"the container's broker can't {' '.join(command)}: {said}")

@@ -84,11 +84,15 @@ class Management:
 
     def sample(self, queue: str) -> int | None:
         """Return the same, and raise OSError if the plugin does not answer at all."""
+        count = (self.queue(queue) or {}).get("messages_unacknowledged")
+        return count if isinstance(count, int) else None
+
+    def queue(self, name: str) -> dict[str, Any] | None:
+        """Return what is told of a queue; None: the plugin has not heard of it. Raises OSError."""
         try:
-            found, _ = self.get(f"/api/queues/{self.vhost}/{quote(queue, safe='')}")
+            found, _ = self.get(f"/api/queues/{self.vhost}/{quote(name, safe='')}")
         except urllib.error.HTTPError as answer:
             if answer.code == 404:
-                return None  # it has not heard of the queue yet
+                return None
             raise
-        count = found.get("messages_unacknowledged") if isinstance(found, dict) else None
-        return count if isinstance(count, int) else None
+        return found if isinstance(found, dict) else None

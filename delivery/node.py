@@ -92,12 +92,12 @@ class Node:
         self.ctl("stop_app")
         self.ctl("start_app")
 
-    def ctl(self, *command: str, timeout: float = 60.0) -> None:
-        """Run rabbitmqctl, once more if it hangs: do only what may be done twice.
+    def ctl(self, *command: str, tool: str = "rabbitmqctl", timeout: float = 60.0) -> None:
+        """Run rabbitmqctl, or another *tool* of the server's; once more if it hangs.
 
-        Raises DeliveryError if it fails.
+        So do only what may be done twice. Raises DeliveryError if it fails.
         """
-        argv = [str(scripts() / "rabbitmqctl"), *command]
+        argv = [str(scripts() / tool), *command]
         env = environment(self.folder, self.ports)
         run = partial(
             subprocess.run, argv, env=env, capture_output=True, timeout=timeout, check=True

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pika.exceptions import ChannelClosedByBroker
 from support.exchange import Exchange, exchange_on
+from support.publishing import publishing
 from support.waiting import wait_for
 
-from delivery import moving, points
+from delivery import points, relocation
 from delivery.broker import Broker
 from delivery.confirms import Outcome
 from delivery.connection import connect
@@ -34,27 +34,6 @@ def exchange(broker: Broker, tmp_path: Path, namespace: str) -> Iterator[Exchang
         yield opened
 
 
-@contextmanager
-def traffic(exchange: Exchange) -> Iterator[None]:
-    """Publish some 50 a second, as long as the block runs."""
-    over = threading.Event()
-
-    def publish() -> None:
-        number = 0
-        while not over.is_set():
-            exchange.accept(f"m-{number % 7}")
-            number += 1
-            over.wait(0.01)
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
 def stop(exchange: Exchange, *names: str) -> None:
     for name in names:
         assert exchange.cast.stop(name) == 0
@@ -71,7 +50,7 @@ def test_an_exchange_is_moved_under_traffic_and_nothing_is_lost(exchange: Exchan
     with exchange.refusing("m-bad"):
         (bad,) = exchange.accept("m-bad")
         exchange.await_dead("catalog")
-    with traffic(exchange), exchange.refusing("m-late"):
+    with publishing(exchange), exchange.refusing("m-late"):
         exchange.accept("m-late")
         stop(exchange, "catalog", "audit")
         moved = exchange.run("cluster", "move", "--apply", "--json")
@@ -163,7 +142,7 @@ def test_what_a_node_sends_to_the_queue_aside_a_moment_late_is_brought_back(
     exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each node of a cluster routes by its own copy of the bindings, which may be an older one."""
-    monkeypatch.setattr(moving, "GRACE", 5.0)
+    monkeypatch.setattr(relocation, "GRACE", 5.0)
     queue = exchange.config.route("catalog").queue
     late = Message("", f"{queue}.moving", envelope("e-1", "x", timestamp=1), b"{}")
     with ConfirmedChannel(exchange.config.broker) as channel, pytest.MonkeyPatch.context() as armed:
@@ -182,7 +161,7 @@ def test_a_queue_of_which_somebody_holds_a_message_is_not_deleted(
     exchange: Exchange, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fetched one by one, it shows no consumer; what is held would be gone with the queue."""
-    monkeypatch.setattr(moving, "HELD", 0.0)
+    monkeypatch.setattr(relocation, "HELD", 0.0)
     queue, management = exchange.config.route("catalog").queue, exchange.config.management
     assert management is not None
     exchange.put("catalog", b"{}", "e-1")

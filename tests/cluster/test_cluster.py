@@ -6,10 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from pika.adapters.blocking_connection import BlockingConnection
 from support.events import event
 from support.exchange import Exchange, environment, exchange_on
 from support.patience import patiently
+from support.publishing import await_more, publishing
 from support.waiting import wait_for
 
 from delivery.broker import Broker, Kind
@@ -41,36 +40,6 @@ def exchange(cluster: Cluster, tmp_path: Path, namespace: str) -> Iterator[Excha
         yield opened
 
 
-@contextmanager
-def load(exchange: Exchange) -> Iterator[None]:
-    """Publish some 50 events a second, as long as the block runs."""
-    over = threading.Event()
-
-    def publish() -> None:
-        number = 0
-        while not over.wait(0.02):
-            exchange.accept(f"m-{number % 7}")
-            number += 1
-
-    thread = threading.Thread(target=publish)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-
-
-def receipts(exchange: Exchange) -> int:
-    (count,) = exchange.select("catalog", "SELECT count(*) FROM receipt")
-    return int(count)
-
-
-def await_more(exchange: Exchange, more: int) -> None:
-    goal = receipts(exchange) + more
-    wait_for(lambda: receipts(exchange) >= goal, f"{goal} receipts", seconds=90)
-
-
 def pause(exchange: Exchange, begun: float, over: float) -> float:
     """Return the longest time between two receipts of the catalog, in seconds."""
     times = exchange.select("catalog", "SELECT received_at FROM receipt ORDER BY received_at")
@@ -84,7 +53,7 @@ def test_any_node_can_be_killed_under_load_and_nothing_is_lost(
     """kill -9 of each node in turn, real relay and recipients: difference 0; the pause is told."""
     exchange.start("relay", "catalog", "audit")
     pauses, any_node = [], BrokerSettings(url=cluster.amqp_url)
-    with load(exchange):
+    with publishing(exchange):
         await_more(exchange, 20)
         for node in cluster.nodes:
             begun = time.time()

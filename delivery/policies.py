@@ -1,0 +1,93 @@
+"""Bound a queue that exists by a policy: nothing is moved, and no declaration changes."""
+
+from __future__ import annotations
+
+import re
+import time
+import urllib.error
+from urllib.parse import quote
+
+from delivery.config import Config
+from delivery.errors import DeliveryError
+from delivery.limits import Limit, bounded, policy_steps
+from delivery.management import Management
+
+__all__ = ["limit_queue", "unlimit_queue"]
+
+PATIENCE = 10.0  # seconds until a policy is seen on its queue
+
+
+def limit_queue(config: Config, queue: str, limit: Limit) -> None:
+    """Bound *queue* from now on, while it is used. `bounded` refuses what would lose messages.
+
+    A policy adds what the declaration does not say. Where both name a length or a TTL, the lower
+    one holds; of other things the declaration's (RabbitMQ, "Policies"): what a queue was declared
+    with can only be made stricter so. One policy holds for a queue. Raises DeliveryError if it has
+    another one, if its declaration would overrule ours, and if ours is not seen on it in the end;
+    OSError if the management plugin does not answer.
+    """
+    bounded(config.topology(), {queue: limit})
+    _refuse_overruled(config, queue, limit)
+    management = _plugin(config)
+    name = _name(queue)
+    told = management.queue(queue)
+    if told is None:
+        raise DeliveryError(f"the broker has no queue {queue!r}")
+    if (other := told.get("policy") or name) != name:
+        raise DeliveryError(
+            f"{queue} has the policy {other!r}; only one holds: add the limit there"
+        )
+    for definition in policy_steps(limit):
+        management.put(
+            _path(management, name),
+            {
+                "pattern": f"^{re.escape(queue)}$",
+                "definition": definition,
+                "apply-to": "queues",
+            },
+        )
+        _await(management, queue, definition)
+
+
+def unlimit_queue(config: Config, queue: str) -> bool:
+    """Take the limit of `limit_queue` away; False if there was none."""
+    management = _plugin(config)
+    try:
+        management.delete(_path(management, _name(queue)))
+    except urllib.error.HTTPError as answer:
+        if answer.code != 404:
+            raise
+        return False
+    return True
+
+
+def _refuse_overruled(config: Config, queue: str, limit: Limit) -> None:
+    declared = next(each.arguments for each in config.topology().queues if each.name == queue)
+    for name, wanted in limit.arguments().items():
+        have = declared.get(name, wanted)
+        if have != wanted and not isinstance(have, int):
+            raise DeliveryError(
+                f"{queue} is declared with {name} = {have}, which a policy can't change"
+            )
+
+
+def _plugin(config: Config) -> Management:
+    if config.management is None:
+        raise DeliveryError("a policy needs the management plugin: set DELIVERY_MANAGEMENT_URL")
+    return config.management
+
+
+def _name(queue: str) -> str:
+    return f"{queue}.limit"
+
+
+def _path(management: Management, name: str) -> str:
+    return f"/api/policies/{management.vhost}/{quote(name, safe='')}"
+
+
+def _await(management: Management, queue: str, definition: object) -> None:
+    end = time.monotonic() + PATIENCE
+    while (management.queue(queue) or {}).get("effective_policy_definition") != definition:
+        if time.monotonic() > end:
+            raise DeliveryError(f"{queue} does not follow the policy {definition}")
+        time.sleep(0.1)

@@ -1,0 +1,60 @@
+"""Give a service's user a new password, and end the connections that know the old one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import urllib.error
+from pathlib import Path
+from urllib.parse import quote
+
+from delivery.access import Access
+from delivery.errors import DeliveryError
+from delivery.management import Management
+from delivery.passwords import file_for
+from delivery.users import apply
+
+__all__ = ["disconnect", "rotate"]
+
+
+def rotate(management: Management, vhost: str, access: Access, folder: Path) -> None:
+    """Write a new password to *access*'s file in *folder*, then put it on the broker.
+
+    Connections that are open go on; a new one needs the new password, which a service reads when
+    it starts: restart it now. Its file is first: if this is cut off in between, `delivery access
+    apply` puts on the broker what the file says. Raises OSError.
+    """
+    file, password = file_for(folder, access.role), secrets.token_urlsafe(24)
+    if not file.exists():
+        raise DeliveryError(
+            f"{access.role}'s password is not in {file}: change it where it is kept, then"
+            " delivery access apply, then restart the service"
+        )
+    new = file.with_suffix(".new")
+    # Never readable for others, and the file is the old or the new one, whole.
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
+        opened.write(f"{password}\n")
+        opened.flush()
+        os.fsync(opened.fileno())
+    new.replace(file)
+    apply(management, vhost, [access], {access.role: password})
+
+
+def disconnect(management: Management, user: str) -> int:
+    """Close *user*'s connections, and return how many there were. Raises OSError.
+
+    A service comes back by itself, with the password that it read when it started. The plugin
+    hears of a connection some seconds late.
+    """
+    told, _ = management.get("/api/connections")
+    return sum(_closed(management, each["name"]) for each in told if each.get("user") == user)
+
+
+def _closed(management: Management, name: str) -> bool:
+    try:
+        management.delete(f"/api/connections/{quote(name, safe='')}")
+    except urllib.error.HTTPError as answer:
+        if answer.code != 404:
+            raise
+        return False  # it has ended, and the plugin had not heard of that
+    return True

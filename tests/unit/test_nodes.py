@@ -1,0 +1,69 @@
+"""Which node may go is read off what the management plugin tells of queues and nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, cast
+
+import pytest
+
+from delivery.management import Management
+from delivery.nodes import node_states, trouble
+
+NODES = ("one", "two", "three")
+
+
+@dataclass
+class Told:
+    """What the plugin would answer."""
+
+    queues: list[dict[str, Any]]
+    nodes: list[dict[str, Any]]
+
+    def get(self, path: str) -> tuple[list[dict[str, Any]], None]:
+        return {"/api/queues": self.queues, "/api/nodes": self.nodes}[path], None
+
+
+def against(*queues: dict[str, Any], **nodes: dict[str, Any]) -> list[str]:
+    told = [{"name": name, "running": True, **nodes.get(name, {})} for name in NODES]
+    return trouble(node_states(cast(Management, Told([*queues], told)), "d."))
+
+
+def quorum(members: tuple[str, ...], online: tuple[str, ...], name: str = "d.q") -> dict[str, Any]:
+    return {"name": name, "type": "quorum", "leader": "one", "members": members, "online": online}
+
+
+def classic(node: str, **more: Any) -> dict[str, Any]:
+    return {"name": "d.c", "type": "classic", "node": node, **more}
+
+
+@pytest.mark.parametrize(
+    ("members", "online", "needed"),
+    [
+        (NODES, NODES, []),
+        (NODES, ("one", "two"), ["one", "two"]),
+        (("one", "two"), ("one", "two"), ["one", "two"]),
+        (("one",), ("one",), ["one"]),
+        ((*NODES, "four", "five"), ("one", "two", "three", "four"), []),
+    ],
+    ids=["three", "one of three is away", "two are no more than one", "one", "one of five is away"],
+)
+def test_a_node_is_needed_if_no_majority_is_left_without_it(
+    members: tuple[str, ...], online: tuple[str, ...], needed: list[str]
+) -> None:
+    """More than half of the members must be there, and not of those that happen to be online."""
+    said = against(quorum(members, online))
+    assert said == [f"d.q would stop without {node}" for node in needed]
+
+
+def test_a_classic_queue_goes_with_its_node() -> None:
+    """But for a lock, which goes with its connection, and for what is not this exchange's."""
+    assert against(classic("two")) == ["d.c lives on two alone"]
+    assert against(classic("two", exclusive=True)) == []
+    assert against(quorum(("one",), ("one",), name="other.q")) == []
+
+
+def test_a_node_that_is_stopped_or_drained_is_named() -> None:
+    """No other may go as long as it is so."""
+    said = against(two={"running": False}, three={"being_drained": True})
+    assert said == ["two is not running", "three is drained: rabbitmq-upgrade revive"]
