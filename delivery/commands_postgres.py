@@ -1,4 +1,4 @@
-"""The commands that run the exchange on PostgreSQL: api, relay (one of several)."""
+"""The commands that run the exchange on PostgreSQL: api, relay and receive (one of several)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from delivery.terminal import Terminal
 __all__ = ["Url", "need_psycopg", "postgres_app", "register"]
 
 postgres_app = typer.Typer(
-    help="The exchange on PostgreSQL: API, any number of relays, ledger.",
+    help="The exchange on PostgreSQL: API, any number of relays and consumers, ledger.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -100,6 +100,55 @@ def relay_command(
             batch=batch,
             keep_days=keep_days,
             wrap=lambda outbox: meter.outbox(spanned_outbox(outbox)),
+            beat=health.beat,
+        )
+
+
+@postgres_app.command("receive")
+def receive_command(  # noqa: PLR0917 - typer calls it
+    context: typer.Context,
+    recipient: Annotated[str, typer.Argument(help="catalog or audit")],
+    url: Url,
+    batch: Annotated[int, typer.Option(min=1, help="Most messages in one transaction.")] = 1,
+    prefetch: Annotated[int, typer.Option(min=1, max=65535, help="Most unsettled messages.")] = 50,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    keep_days: KeepDays = 30.0,
+    log_level: LogLevel = "info",
+    log_json: LogJson = False,
+) -> None:
+    """Apply what arrives for a recipient to its PostgreSQL, beside any number of others.
+
+    Example: delivery postgres receive catalog --url postgresql://delivery@db/catalog
+    """
+    need_psycopg()
+    from delivery.logs import log_to_stderr
+    from delivery.meter import ReceiverMeter
+    from delivery.otel import export_spans
+    from delivery.postgres_receiver import run_postgres_receiver
+    from delivery.routes import check_recipient
+    from delivery.spans import spanned_handler
+    from delivery.stopping import stop_on_signals
+    from delivery.watched import watched
+
+    terminal: Terminal = context.obj
+    check_recipient(recipient)  # before a broker is looked for, or even started
+    log_to_stderr(log_level, as_json=log_json)
+    config = terminal.config(start_broker=True)
+    export_spans(recipient, terminal.environ)
+    meter, data = ReceiverMeter(recipient), config.stores.data
+    queue = config.route(recipient).queue
+    with watched(recipient, data, meter, host=metrics_host, port=metrics_port) as health:
+        run_postgres_receiver(
+            config,
+            recipient,
+            url,
+            stop_on_signals(),
+            batch=batch,
+            prefetch=prefetch,
+            keep_days=keep_days,
+            wrap=lambda handle: meter.handler(spanned_handler(handle, queue)),
+            tell=meter.failed,
             beat=health.beat,
         )
 

@@ -300,5 +300,5 @@ def test_a_recipient_in_postgresql_is_named_with_its_url() -> None:
 def test_the_group_is_there() -> None:
     assert cli.app
     assert {command.name for command in commands_postgres.postgres_app.registered_commands} == {
-        *("api", "relay", "ledger", "copy"),
+        *("api", "relay", "receive", "ledger", "copy"),
     }
