@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from delivery.errors import DeliveryError
 from delivery.points import reach
 from delivery.postgres import Connection, transaction
-from delivery.postgres_turns import begin_adding, hold_writers
+from delivery.postgres_turns import hold_writers
 from delivery.store import reading
 
 __all__ = ["Copied", "copy_publisher"]
@@ -145,7 +145,6 @@ def copy_publisher(
         if apply and found.refusal():
             raise DeliveryError(found.refusal())
         if apply:
-            begin_adding(tx)
             for each in (_ADD, _MARK, _ADD_MATERIALS, _ADD_REQUESTS, _ADD_REMOVED):
                 tx.execute(each.encode())
             reach("copy.written")
