@@ -12,11 +12,14 @@ __all__ = ["begin_adding", "hold_writers", "settled", "take_turn"]
 _MATERIALS, _COPIES = 5672, 5673
 
 _LAST = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END AS last FROM outbox_position_seq"
-# A lock of one number: the table, and (in the lower half) after which position its owner adds.
+# A lock of one number: the table, and (in the lower half) after which position its owner adds. Once
+# in a transaction: a server has some thousands of locks. The setting ends as the lock does, at the
+# transaction's end or with a savepoint that is undone.
 _ADDING = f"""
 SELECT pg_advisory_xact_lock_shared(%s, 0),
-    pg_advisory_xact_lock_shared(('outbox'::regclass::oid::bigint << 32) | (last & 4294967295))
-FROM ({_LAST}) AS sequence
+    pg_advisory_xact_lock_shared(('outbox'::regclass::oid::bigint << 32) | (last & 4294967295)),
+    set_config('delivery.adding', 'yes', true)
+FROM ({_LAST}) AS sequence WHERE current_setting('delivery.adding', true) IS DISTINCT FROM 'yes'
 """  # noqa: S608 - put together from constants
 # Half of all numbers behind is ahead: that writer has begun after the look at the sequence.
 _BEHIND = """

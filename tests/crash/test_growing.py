@@ -137,6 +137,8 @@ def test_a_publisher_grows_while_clients_publish(
     for account in json.loads(judged.stdout):
         assert (account["accepted"], account["difference"]) == (accepted, 0)
         assert account["applied"] + account["stale"] == accepted
+    feed = ("--feed", exchange.url, "--grace", "0", "--page", "30", "--json")
+    assert json.loads(exchange.run("reconcile", "audit", *feed).stdout)["missing"] == []
     events = sorted(answer["event_id"] for answer in client.answers.values())
     assert sorted(exchange.select("audit", "SELECT event_id FROM audit")) == events
     latest = {material: found[-1] for material, found in revisions.items()}

@@ -29,7 +29,7 @@ from delivery.feed import pages
 from delivery.handling import Effect
 from delivery.inbox import once
 from delivery.materials import Accepted
-from delivery.postgres import open_postgres, transaction
+from delivery.postgres import Connection, open_postgres, savepoint, transaction
 from delivery.postgres_materials import accept
 from delivery.postgres_pool import MOST
 from delivery.postgres_publisher import SCHEMAS, PostgresPublisher
@@ -369,6 +369,37 @@ def test_the_feed_waits_for_a_lower_position_that_is_not_committed(
             last = alone.accept("m-3", "k-4")[0].event_id
             raise RuntimeError
     assert seen() == [before, late.id, after, last]  # one position is never used
+
+
+def test_a_transaction_that_adds_much_holds_one_mark(alone: Side, database: str) -> None:
+    """A server has some thousands of locks; and the mark ends with what it is about."""
+    held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()"
+
+    def locks(store: Connection) -> int:
+        row = store.execute(held.encode()).fetchone()
+        assert row is not None
+        return int(row[0])
+
+    def put(tx: Connection) -> str:
+        made = event("m-1")
+        postgres_outbox.add(tx, made, correlation_id="r", accepted_at=1.0)
+        return made.id
+
+    with closing(open_postgres(database)) as slow:
+        for _ in range(2):
+            with transaction(slow) as tx:
+                with contextlib.suppress(RuntimeError), savepoint(tx):
+                    put(tx)
+                    raise RuntimeError
+                first = put(tx)
+                one = locks(tx)
+                second = put(tx)
+                assert locks(tx) == one == 3  # the material, the copies, the mark
+                before = alone.publisher.page(after=0, limit=100)
+                alone.accept("m-2", uuid.uuid4().hex)
+                assert alone.publisher.page(after=0, limit=100).events == before.events
+            found = alone.publisher.page(after=0, limit=100).events
+            assert [each.event_id for each in found][-3:-1] == [first, second]
 
 
 def test_readers_of_the_feed_beside_writers_miss_nothing(alone: Side, database: str) -> None:
