@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Annotated, Any
@@ -17,13 +15,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from delivery import __version__
 from delivery.contract import PublishMaterial
 from delivery.doorkeeper import Doorkeeper
-from delivery.feed import PAGE_LIMIT, Page, read_page
-from delivery.materials import Accepted, accept
+from delivery.feed import PAGE_LIMIT, Page
 from delivery.metrics import OutboxCollector
 from delivery.problems import described, install_problems
-from delivery.store import BUSY_TIMEOUT, StoreUnavailable, file_of, transaction
+from delivery.publisher_store import PublisherStore
 from delivery.traceparent import continued
-from delivery.tracing import Trace, outbox_summary
 
 __all__ = ["create_app"]
 
@@ -46,12 +42,11 @@ MaterialPath = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._~-]{0,63}$"
 
 
 def create_app(
-    open_publisher: Callable[[], sqlite3.Connection],
-    trace: Trace,
+    publisher: PublisherStore,
     *,
     begin: Callable[[str | None], AbstractContextManager[str]] = continued,
 ) -> FastAPI:
-    """Return the application; *open_publisher* opens the publisher's store, once per thread.
+    """Return the application, which commits to *publisher*.
 
     *begin* gives the traceparent under which a request's event goes out.
     """
@@ -64,32 +59,8 @@ def create_app(
     )
     app.add_middleware(Doorkeeper)
     install_problems(app)
-    opened = threading.local()
-
-    def store() -> sqlite3.Connection:
-        if not hasattr(opened, "store"):
-            opened.store = open_publisher()
-            opened.file = file_of(opened.store)
-        found: sqlite3.Connection = opened.store
-        if file_of(found) != opened.file:
-            raise StoreUnavailable("the store's file was removed or replaced: restart the API")
-        return found
-
-    writing = threading.Lock()
-
-    def accept_in_turn(
-        material_id: str, command: PublishMaterial, key: str, traceparent: str
-    ) -> tuple[Accepted, bool]:
-        # SQLite's own writers do not queue: each looks again after up to 0.1 s, and some wait long.
-        if not writing.acquire(timeout=BUSY_TIMEOUT):
-            raise StoreUnavailable("the store can't be used: it has been locked for too long")
-        try:
-            return accept(store(), material_id, command, key=key, traceparent=traceparent)
-        finally:
-            writing.release()
-
     registry = CollectorRegistry()
-    registry.register(OutboxCollector(store))
+    registry.register(OutboxCollector(publisher.summary))
 
     @app.post("/materials/{material_id}/publish", status_code=202, responses=described(409, 422))
     def publish(
@@ -101,7 +72,7 @@ def create_app(
     ) -> dict[str, Any]:
         """Publish the material's next revision."""
         with begin(traceparent) as current:
-            answer, repeated = accept_in_turn(material_id, command, key, current)
+            answer, repeated = publisher.accept(material_id, command, key=key, traceparent=current)
             fields = {"event_id": answer.event_id, "repeated": repeated, "traceparent": current}
             log.info("publication.accepted", extra=fields)
         link = f"/publications/{answer.event_id}"
@@ -115,7 +86,7 @@ def create_app(
             "status_url": link,
         }
 
-    _add_views(app, store, trace)
+    _add_views(app, publisher)
 
     @app.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -125,10 +96,7 @@ def create_app(
     @app.get("/readyz")
     def readyz() -> dict[str, str]:
         """Say whether a command could be committed now; 503 with the reason if not."""
-        with transaction(store()) as tx:
-            # A number that SQLite keeps and we do not use: only a real write meets a full disk.
-            (last,) = tx.execute("PRAGMA user_version").fetchone()
-            tx.execute(f"PRAGMA user_version = {(last + 1) % 1_000_000}")
+        publisher.check()
         return {"status": "ready"}
 
     @app.get("/metrics", response_class=PlainTextResponse)
@@ -139,7 +107,7 @@ def create_app(
     return app
 
 
-def _add_views(app: FastAPI, store: Callable[[], sqlite3.Connection], trace: Trace) -> None:
+def _add_views(app: FastAPI, publisher: PublisherStore) -> None:
     """Add what only looks at the publications."""
 
     @app.get("/publications", responses=described(422))
@@ -148,12 +116,12 @@ def _add_views(app: FastAPI, store: Callable[[], sqlite3.Connection], trace: Tra
         limit: Annotated[int, Query(ge=1, le=PAGE_LIMIT, description="Most events.")] = 100,
     ) -> Page:
         """Give what was accepted, oldest first: go on after the last position; empty is the end."""
-        return read_page(store(), after=after, limit=limit)
+        return publisher.page(after=after, limit=limit)
 
     @app.get("/publications/{word:path}", responses=described(404))
     def publication(word: str) -> dict[str, Any]:
         """Follow one event, by its own id, its request's or (the latest one) its material's."""
-        found = trace(store(), word)
+        found = publisher.trace(word)
         if found is None:
             raise HTTPException(404, f"no event, request or material has the id {word[:128]!r}")
         return found
@@ -161,4 +129,4 @@ def _add_views(app: FastAPI, store: Callable[[], sqlite3.Connection], trace: Tra
     @app.get("/status")
     def status() -> dict[str, Any]:
         """Say what is accepted, confirmed and pending."""
-        return outbox_summary(store())
+        return publisher.summary()

@@ -11,11 +11,13 @@ import typer
 from delivery.terminal import Terminal, console, plain, show_json
 
 if TYPE_CHECKING:
+    from delivery.ledger import Account
     from delivery.watch import Watcher
 
-__all__ = ["ledger", "status"]
+__all__ = ["Json", "Within", "ledger", "show_accounts", "status"]
 
 Json = Annotated[bool, typer.Option("--json", help="For machines.")]
+Within = Annotated[float, typer.Option(help="Seconds to wait for messages that are on the way.")]
 
 
 def status(
@@ -74,9 +76,7 @@ def _watch(watcher: Watcher, *, as_json: bool) -> None:
 
 def ledger(
     context: typer.Context,
-    within: Annotated[
-        float, typer.Option(help="Seconds to wait for messages that are on the way.")
-    ] = 6.0,
+    within: Within = 6.0,
     as_json: Json = False,
 ) -> None:
     """Count each accepted event once for each recipient; exit 1 if the sums differ.
@@ -86,10 +86,15 @@ def ledger(
     Example: delivery ledger
     """
     from delivery.books import settled_accounts
-    from delivery.tables import ledger_table
 
     terminal: Terminal = context.obj
-    accounts = settled_accounts(terminal.config(), seconds=within)
+    show_accounts(settled_accounts(terminal.config(), seconds=within), as_json=as_json)
+
+
+def show_accounts(accounts: list[Account], *, as_json: bool) -> None:
+    """Print the ledger, and end the command: with 1 if the sums differ."""
+    from delivery.tables import ledger_table
+
     if as_json:
         show_json(accounts)
     else:

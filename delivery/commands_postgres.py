@@ -1,4 +1,4 @@
-"""The commands about PostgreSQL: relay (one of several), copy (from SQLite)."""
+"""The commands that run the exchange on PostgreSQL: api, relay and receive (one of several)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import typer
 from delivery.cli_run import KeepDays, LogJson, LogLevel, MetricsHost, MetricsPort
 from delivery.terminal import Terminal
 
-__all__ = ["postgres_app", "register"]
+__all__ = ["Url", "need_psycopg", "postgres_app", "register"]
 
 postgres_app = typer.Typer(
-    help="An outbox in PostgreSQL, for several relays.",
+    help="The exchange on PostgreSQL: API, any number of relays and consumers, ledger.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -26,6 +26,41 @@ Url = Annotated[
 def register(app: typer.Typer) -> None:
     """Add the group to *app*."""
     app.add_typer(postgres_app, name="postgres")
+
+
+@postgres_app.command("api")
+def api_command(
+    context: typer.Context,
+    url: Url,
+    host: Annotated[str, typer.Option(help="A loopback address: the API has no login.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    log_level: LogLevel = "info",
+    log_json: LogJson = False,
+) -> None:
+    """Serve the HTTP API on PostgreSQL; without the live page, which shows SQLite's files.
+
+    Example: delivery postgres api --url postgresql://delivery@db/delivery
+    """
+    need_psycopg()
+    from contextlib import closing
+
+    from delivery.api import create_app
+    from delivery.doorkeeper import check_loopback
+    from delivery.logs import log_to_stderr
+    from delivery.otel import export_spans
+    from delivery.postgres_publisher import PostgresPublisher
+    from delivery.serving import serve_app
+    from delivery.spans import begin_request
+    from delivery.stopping import Stop
+
+    terminal: Terminal = context.obj
+    check_loopback(host)
+    log_to_stderr(log_level, as_json=log_json)
+    export_spans("api", terminal.environ)
+    with closing(PostgresPublisher(url, terminal.stores.inboxes())) as publisher:
+        serve_app(create_app(publisher, begin=begin_request()), host, port, Stop())
 
 
 @postgres_app.command("relay")
@@ -43,7 +78,7 @@ def relay_command(
 
     Example: delivery postgres relay --url postgresql://delivery@db/delivery
     """
-    _need_psycopg()
+    need_psycopg()
     from delivery.logs import log_to_stderr
     from delivery.otel import export_spans
     from delivery.postgres_relay import run_postgres_relay
@@ -69,50 +104,57 @@ def relay_command(
         )
 
 
-@postgres_app.command("copy")
-def copy_command(
+@postgres_app.command("receive")
+def receive_command(  # noqa: PLR0917 - typer calls it
     context: typer.Context,
+    recipient: Annotated[str, typer.Argument(help="catalog or audit")],
     url: Url,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it; otherwise only say what.")] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Most messages in one transaction.")] = 1,
+    prefetch: Annotated[int, typer.Option(min=1, max=65535, help="Most unsettled messages.")] = 50,
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = "127.0.0.1",
+    keep_days: KeepDays = 30.0,
+    log_level: LogLevel = "info",
+    log_json: LogJson = False,
 ) -> None:
-    """Plan the copy of the SQLite outbox into PostgreSQL; with --apply, copy it.
+    """Apply what arrives for a recipient to its PostgreSQL, beside any number of others.
 
-    The SQLite relay must be stopped, and stay so. Repeat it as often as you like.
-
-    Example: delivery postgres copy --url postgresql://delivery@db/delivery --apply
+    Example: delivery postgres receive catalog --url postgresql://delivery@db/catalog
     """
-    _need_psycopg()
-    from contextlib import closing
-
-    from delivery.errors import DeliveryError
-    from delivery.postgres import open_postgres
-    from delivery.postgres_copy import copy_outbox
-    from delivery.postgres_outbox import SCHEMA
-    from delivery.relay import only_relay
-    from delivery.stores import PUBLISHER
+    need_psycopg()
+    from delivery.logs import log_to_stderr
+    from delivery.meter import ReceiverMeter
+    from delivery.otel import export_spans
+    from delivery.postgres_receiver import run_postgres_receiver
+    from delivery.routes import check_recipient
+    from delivery.spans import spanned_handler
+    from delivery.stopping import stop_on_signals
+    from delivery.watched import watched
 
     terminal: Terminal = context.obj
-    path = terminal.stores.path(PUBLISHER)
-    if not path.exists():
-        raise DeliveryError(f"there is no publisher's file {path}")
-    with (
-        only_relay(path),
-        closing(terminal.stores.open(PUBLISHER)) as source,
-        closing(open_postgres(url, SCHEMA, name="delivery copy")) as target,
-    ):
-        found = copy_outbox(source, target, apply=apply)
-    said = (
-        f"{found.pending} pending and {found.confirmed} confirmed rows to add, {found.marked} to"
-        f" mark as confirmed; {found.known} are there already"
-    )
-    if found.overtaken:
-        said += (
-            f"; REFUSED for {found.overtaken} that a newer event of their material has overtaken"
+    check_recipient(recipient)  # before a broker is looked for, or even started
+    log_to_stderr(log_level, as_json=log_json)
+    config = terminal.config(start_broker=True)
+    export_spans(recipient, terminal.environ)
+    meter, data = ReceiverMeter(recipient), config.stores.data
+    queue = config.route(recipient).queue
+    with watched(recipient, data, meter, host=metrics_host, port=metrics_port) as health:
+        run_postgres_receiver(
+            config,
+            recipient,
+            url,
+            stop_on_signals(),
+            batch=batch,
+            prefetch=prefetch,
+            keep_days=keep_days,
+            wrap=lambda handle: meter.handler(spanned_handler(handle, queue)),
+            tell=meter.failed,
+            beat=health.beat,
         )
-    typer.echo(f"copied: {said}" if apply else f"plan: {said}; nothing is changed without --apply")
 
 
-def _need_psycopg() -> None:
+def need_psycopg() -> None:
+    """Raise DeliveryError if the driver is not installed."""
     if find_spec("psycopg") is None:
         from delivery.errors import DeliveryError
 

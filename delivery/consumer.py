@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from typing import TypeVar
 
 from pika.adapters.blocking_connection import BlockingChannel
 
@@ -32,7 +33,8 @@ class Settlement(enum.Enum):
 
 
 FailurePolicy = Callable[[Delivery, Exception], Settlement]
-Guard = Callable[[Delivery, sqlite3.Connection], AbstractContextManager[None]]
+Store = TypeVar("Store")  # a database connection
+Guard = Callable[[Delivery, Store], AbstractContextManager[None]]
 Results = Sequence[Handled | Failed]
 NOBODY_ELSE = nullcontext()
 Apply = Callable[[Sequence[Delivery]], Results]
@@ -50,7 +52,7 @@ def consume(
     handle: Handler,
     *,
     on_failure: FailurePolicy = requeue,
-    guard: Guard | None = None,
+    guard: Guard[sqlite3.Connection] | None = None,
     batch: int = 1,
     prefetch: int = 10,
     idle: float | None = None,
@@ -112,7 +114,7 @@ def consume_with(
 def _applying(
     store: sqlite3.Connection,
     handle: Handler,
-    guard: Guard | None,
+    guard: Guard[sqlite3.Connection] | None,
     turn: AbstractContextManager[object],
 ) -> Apply:
     def apply(taken: Sequence[Delivery]) -> Results:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from delivery.errors import DeliveryError
 from delivery.store import reading
 
-__all__ = ["PAGE_LIMIT", "Feed", "Page", "Published", "pages", "read_page", "store_feed"]
+__all__ = ["PAGE_LIMIT", "Feed", "Page", "Published", "page_of", "pages", "read_page", "store_feed"]
 
 PAGE_LIMIT = 1_000  # events in one page, at most: what a reader and a writer hold in memory
 
@@ -58,13 +59,18 @@ def read_page(store: sqlite3.Connection, *, after: int = 0, limit: int = PAGE_LI
             (after, limit),
         ).fetchall()
         (last,) = store.execute("SELECT coalesce(max(position), 0) FROM outbox").fetchone()
+    return page_of(rows, last=last, read_at=time.time())
+
+
+def page_of(rows: Iterable[Sequence[object]], *, last: int, read_at: float) -> Page:
+    """Return the page of *rows*, each with the fields of Published in their order."""
     events = []
     for row in rows:
-        fields = dict(zip(Published.model_fields, row, strict=True))
+        fields: dict[str, Any] = dict(zip(Published.model_fields, row, strict=True))
         # Bytes that are no UTF-8 are no event; with escapes in them they are none either.
         fields["body"] = fields["body"].decode("utf-8", "backslashreplace")
         events.append(Published(**fields))
-    return Page(read_at=time.time(), last=last, events=events)
+    return Page(read_at=read_at, last=last, events=events)
 
 
 def store_feed(store: sqlite3.Connection, *, limit: int = PAGE_LIMIT) -> Feed:

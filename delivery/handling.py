@@ -23,6 +23,7 @@ __all__ = [
     "Failed",
     "Handled",
     "Handler",
+    "Tx",
     "apply_batch",
     "apply_within",
     "event_of",

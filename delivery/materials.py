@@ -11,13 +11,22 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
 from delivery import outbox
-from delivery.contract import MaterialPublished, PublishMaterial, material_published
+from delivery.contract import Event, MaterialPublished, PublishMaterial, material_published
 from delivery.errors import DeliveryError
 from delivery.identity import new_event_id
 from delivery.points import reach
 from delivery.store import Schema, transaction
 
-__all__ = ["SCHEMA", "Accepted", "KeyReused", "RevisionMismatch", "accept"]
+__all__ = [
+    "SCHEMA",
+    "Accepted",
+    "KeyReused",
+    "RevisionMismatch",
+    "accept",
+    "answer_under",
+    "digest_of",
+    "next_event",
+]
 
 SCHEMA = Schema(
     "materials",
@@ -74,28 +83,14 @@ def accept(
     RevisionMismatch, StoreUnavailable; a refused command leaves nothing behind, so its key may be
     used again.
     """
-    digest = hashlib.sha256(f"{material_id}\n{command.model_dump_json()}".encode()).hexdigest()
+    digest = digest_of(material_id, command)
     with transaction(store) as tx:
-        if known := _answered(tx, key, digest):
+        if known := answer_under(key, _request(tx, key), digest):
             return known, True
-        current = _current_revision(tx, material_id)
-        if command.expected_revision not in (None, current):
-            raise RevisionMismatch(
-                f"material {material_id!r} is at revision {current},"
-                f" not {command.expected_revision}"
-            )
         now = clock()
-        data = MaterialPublished(
-            material_id=material_id,
-            revision=current + 1,
-            title=command.title,
-            slug=command.slug,
-            author=command.author,
-            published_at=datetime.fromtimestamp(now, UTC),
-        )
-        event = material_published(new_event_id(now), data)
-        answer = Accepted(material_id, data.revision, event.id)
-        _write_material(tx, data, command.summary)
+        event = next_event(material_id, command, _current_revision(tx, material_id), now)
+        answer = Accepted(material_id, event.data.revision, event.id)
+        _write_material(tx, event.data, command.summary)
         tx.execute(
             "INSERT INTO request VALUES (?, ?, ?, ?)",
             (key, digest, json.dumps(asdict(answer)), now),
@@ -106,15 +101,45 @@ def accept(
     return answer, False
 
 
-def _answered(tx: sqlite3.Connection, key: str, digest: str) -> Accepted | None:
-    row = tx.execute(
+def digest_of(material_id: str, command: PublishMaterial) -> str:
+    """Return what all repetitions of one request have in common."""
+    return hashlib.sha256(f"{material_id}\n{command.model_dump_json()}".encode()).hexdigest()
+
+
+def answer_under(key: str, request: tuple[str, str] | None, digest: str) -> Accepted | None:
+    """Return the answer that *request* (its digest and answer, under *key*) has had, if any.
+
+    Raises KeyReused if that was another request than *digest*'s.
+    """
+    if request is None:
+        return None
+    if request[0] != digest:
+        raise KeyReused(f"the key {key!r} was used for another command; take a new one")
+    return Accepted(**json.loads(request[1]))
+
+
+def next_event(material_id: str, command: PublishMaterial, current: int, now: float) -> Event:
+    """Return the event of the material's revision after *current*. Raises RevisionMismatch."""
+    if command.expected_revision not in (None, current):
+        raise RevisionMismatch(
+            f"material {material_id!r} is at revision {current}, not {command.expected_revision}"
+        )
+    data = MaterialPublished(
+        material_id=material_id,
+        revision=current + 1,
+        title=command.title,
+        slug=command.slug,
+        author=command.author,
+        published_at=datetime.fromtimestamp(now, UTC),
+    )
+    return material_published(new_event_id(now), data)
+
+
+def _request(tx: sqlite3.Connection, key: str) -> tuple[str, str] | None:
+    found: tuple[str, str] | None = tx.execute(
         "SELECT digest, answer FROM request WHERE idempotency_key = ?", (key,)
     ).fetchone()
-    if row is None:
-        return None
-    if row[0] != digest:
-        raise KeyReused(f"the key {key!r} was used for another command; take a new one")
-    return Accepted(**json.loads(row[1]))
+    return found
 
 
 def _current_revision(tx: sqlite3.Connection, material_id: str) -> int:

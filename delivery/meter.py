@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from delivery.contract import Event
 from delivery.failures import Failure
-from delivery.handling import Effect, Handler
+from delivery.handling import Effect, Tx
 
 __all__ = ["SECONDS", "Meter", "ReceiverMeter"]
 
@@ -109,10 +109,10 @@ class ReceiverMeter(Meter):
                 self._deliveries.inc(count)
                 self._effects.labels(self._recipient, effect).inc(count)
 
-    def handler(self, handle: Handler) -> Handler:
+    def handler(self, handle: Callable[[Event, Tx], Effect]) -> Callable[[Event, Tx], Effect]:
         """Wrap *handle*, so that it is timed."""
 
-        def timed(event: Event, tx: sqlite3.Connection) -> Effect:
+        def timed(event: Event, tx: Tx) -> Effect:
             with self._handler.time():
                 return handle(event, tx)
 

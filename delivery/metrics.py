@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
-from delivery.tracing import outbox_summary
-
 __all__ = ["OutboxCollector"]
 
 
 class OutboxCollector(Collector):
-    """Counts that survive a restart, because they are read from the store."""
+    """Counts that survive a restart, because *summary* reads them from the store."""
 
-    def __init__(self, store: Callable[[], sqlite3.Connection]) -> None:
-        self._store = store
+    def __init__(self, summary: Callable[[], dict[str, Any]]) -> None:
+        self._summary = summary
 
     def collect(self) -> Iterable[Metric]:
         """Return the samples of this instant."""
-        summary = outbox_summary(self._store())
+        summary = self._summary()
         accepted = "Publications accepted since the store was made"
         yield CounterMetricFamily(
             "delivery_publications_accepted", accepted, value=summary["accepted"]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from delivery.consumer import Apply
+from delivery.consumer import Apply, Guard
 from delivery.contract import Event
+from delivery.errors import PermanentError
 from delivery.handling import Delivery, Effect, Failed, Handled, apply_within
 from delivery.inbox import Receipt
 from delivery.postgres import Connection, savepoint, transaction
@@ -46,14 +47,23 @@ CREATE TABLE receipts_pruned (
 )
 
 
-def applying(store: Connection, handle: PostgresHandler) -> Apply:
+def applying(
+    store: Connection, handle: PostgresHandler, guard: Guard[Connection] | None = None
+) -> Apply:
     """Return what consume_with needs: *handle*, in one transaction for each batch of *store*.
 
-    A handler that leaves the database alone for postgres.IDLE_TIMEOUT loses its session, each time.
+    A redelivered message is handled inside *guard*, as consume does it. A handler that leaves the
+    database alone for postgres.IDLE_TIMEOUT loses its session, each time.
     """
 
     def apply(taken: Sequence[Delivery]) -> list[Handled | Failed]:
-        return apply_within(transaction(store), savepoint, taken, handle)
+        if guard is None or not taken[0].redelivered:
+            return apply_within(transaction(store), savepoint, taken, handle)
+        try:
+            with guard(taken[0], store):
+                return apply_within(transaction(store), savepoint, taken, handle)
+        except PermanentError as refusal:
+            return [Failed(taken[0], refusal)]
 
     return apply
 

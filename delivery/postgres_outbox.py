@@ -6,27 +6,37 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from psycopg.pq import TransactionStatus
-
 from delivery.codec import encode
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
 from delivery.outbox import BACKOFF, LONGEST_PAUSE
 from delivery.postgres import Connection, transaction
+from delivery.postgres_turns import begin_adding, take_turn
 from delivery.publisher import Message, envelope
 from delivery.store import Schema
 from delivery.traceparent import TRACEPARENT
 
-__all__ = ["CHANNEL", "SCHEMA", "PostgresOutbox", "add", "forget_sent"]
+__all__ = ["CHANNEL", "SCHEMA", "PostgresOutbox", "add", "forget_sent", "removed"]
 
 CHANNEL = "delivery_outbox"  # notified when rows were committed
-_LOCKS = 5672  # the first of the two numbers of each material's advisory lock
+
+# Events are found by the request and by the material, too; and what is left of rows that were
+# removed.
+_FOUND = """
+CREATE INDEX outbox_request ON outbox (correlation_id);
+CREATE INDEX outbox_subject ON outbox (subject, position);
+CREATE TABLE outbox_removed (
+    one integer PRIMARY KEY CHECK (one = 1),
+    rows bigint NOT NULL,
+    before timestamptz NOT NULL
+)
+"""
 
 # A row's state follows from facts, as in SQLite. Two indexes hold pending rows only: what was sent
 # costs nothing to pass by.
 SCHEMA = Schema(
     "outbox",
-    1,
+    2,
     """
 CREATE TABLE outbox (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -45,8 +55,10 @@ CREATE TABLE outbox (
 );
 CREATE INDEX outbox_due ON outbox (next_attempt_at, position) WHERE confirmed_at IS NULL;
 CREATE INDEX outbox_first ON outbox (subject, position) WHERE confirmed_at IS NULL;
-CREATE INDEX outbox_sent ON outbox (confirmed_at) WHERE confirmed_at IS NOT NULL
-""",
+CREATE INDEX outbox_sent ON outbox (confirmed_at) WHERE confirmed_at IS NOT NULL;
+"""
+    + _FOUND,
+    steps=(_FOUND,),
 )
 
 # Only a material's first pending row can be taken. That one stays the first: rows are never pending
@@ -84,9 +96,8 @@ def add(
     Raises ValueError for what could never be sent, and outside of a transaction.
     """
     envelope(event.id, event.type, timestamp=int(accepted_at), correlation_id=correlation_id)
-    tx.execute("SELECT pg_advisory_xact_lock(%s, hashtext(%s))", (_LOCKS, event.subject))
-    if tx.info.transaction_status is not TransactionStatus.INTRANS:
-        raise ValueError("no transaction is open: the event would be queued whatever happens next")
+    take_turn(tx, event.subject)
+    begin_adding(tx)
     tx.execute(
         "WITH added AS (INSERT INTO outbox"
         " (event_id, event_type, body, correlation_id, accepted_at, subject, traceparent)"
@@ -161,7 +172,7 @@ class _PostgresBatch:
 def forget_sent(store: Connection, *, keep: float, most: int = 1_000) -> int:
     """Remove the *most* oldest rows that were confirmed over *keep* seconds ago; return how many.
 
-    What is not confirmed stays, however old it is.
+    What is not confirmed stays, however old it is. A request goes with its row.
     """
     with transaction(store) as tx:
         gone = tx.execute(
@@ -169,5 +180,21 @@ def forget_sent(store: Connection, *, keep: float, most: int = 1_000) -> int:
             " WHERE confirmed_at < now() - make_interval(secs => %s)"
             " ORDER BY confirmed_at LIMIT %s FOR UPDATE SKIP LOCKED)",
             (keep, most),
-        )
-    return gone.rowcount
+        ).rowcount
+        if gone:
+            tx.execute(
+                "INSERT INTO outbox_removed AS known VALUES"
+                " (1, %s, now() - make_interval(secs => %s)) ON CONFLICT (one) DO UPDATE"
+                " SET rows = known.rows + excluded.rows,"
+                " before = greatest(known.before, excluded.before)",
+                (gone, keep),
+            )
+    return gone
+
+
+def removed(store: Connection) -> tuple[int, float]:
+    """Return how many rows were removed, and before which time, as outbox.removed does."""
+    row = store.execute(
+        "SELECT rows, extract(epoch FROM before)::float8 FROM outbox_removed"
+    ).fetchone()
+    return (int(row[0]), float(row[1])) if row else (0, 0.0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from pika.exceptions import ChannelClosedByBroker
 
@@ -14,7 +14,7 @@ from delivery.catalog import upsert
 from delivery.config import Config
 from delivery.confirms import Outcome
 from delivery.connection import ACCESS_REFUSED, connect
-from delivery.consumer import consume
+from delivery.consumer import FailurePolicy, consume
 from delivery.dead import park
 from delivery.errors import DeliveryError
 from delivery.failures import Failure, Watched, note
@@ -36,7 +36,14 @@ from delivery.strikes import limit_deaths
 from delivery.topology import Topology, declare
 from delivery.verify import own_queues, verify
 
-__all__ = ["handler_of", "prepare", "prepare_to_publish", "run_receiver", "run_relay"]
+__all__ = [
+    "handler_of",
+    "policy_of",
+    "prepare",
+    "prepare_to_publish",
+    "run_receiver",
+    "run_relay",
+]
 
 log = logging.getLogger(__name__)
 
@@ -156,6 +163,14 @@ def _version(store: sqlite3.Connection) -> int:
         return int(store.execute("PRAGMA data_version").fetchone()[0])
 
 
+def policy_of(
+    route: Route, retries_ms: Sequence[int], outbound: ConfirmedChannel, watched: Watched
+) -> FailurePolicy:
+    """Return what becomes of a failed delivery: a retry, then dead; *watched* hears of both."""
+    parked = watched.parking(park(outbound, route))
+    return watched.retrying(retry_later(outbound, route, retries_ms, exhausted=parked))
+
+
 def run_receiver(
     config: Config,
     recipient: str,
@@ -205,14 +220,7 @@ def run_receiver(
                 route.queue,
                 store,
                 wrap(handler_of(route)),
-                on_failure=watched.retrying(
-                    retry_later(
-                        outbound,
-                        route,
-                        config.retries_ms,
-                        exhausted=watched.parking(park(outbound, route)),
-                    )
-                ),
+                on_failure=policy_of(route, config.retries_ms, outbound, watched),
                 guard=guard,
                 batch=batch,
                 prefetch=prefetch,

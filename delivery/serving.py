@@ -18,12 +18,13 @@ from delivery.live import Onlooker
 from delivery.live_page import install_page
 from delivery.logs import log_to_stderr
 from delivery.malformed import ProblemProtocol
+from delivery.publisher_store import SqlitePublisher
 from delivery.spans import begin_request
 from delivery.stopping import Stop, stop_on_signals
 from delivery.stores import PUBLISHER, Stores
 from delivery.tracing import trace_with
 
-__all__ = ["listen", "run_server", "serve", "url_of"]
+__all__ = ["listen", "run_server", "serve", "serve_app", "url_of"]
 
 log = logging.getLogger(__name__)
 
@@ -45,11 +46,15 @@ def serve(
     check_loopback(host)
     log_to_stderr(log_level, as_json=log_json)
     stores.open(PUBLISHER).close()  # a store that can't be used is said now, not at a request
-    app = create_app(
-        lambda: stores.open(PUBLISHER), trace_with(stores.inboxes()), begin=begin_request()
-    )
+    publisher = SqlitePublisher(lambda: stores.open(PUBLISHER), trace_with(stores.inboxes()))
+    app = create_app(publisher, begin=begin_request())
     leaving, lookout = Stop(), Onlooker(stores, find)
     install_page(app, lookout, stopping=lambda: bool(leaving), more=lambda: {"mode": "read-only"})
+    serve_app(app, host, port, leaving)
+
+
+def serve_app(app: FastAPI, host: str, port: int, leaving: Stop) -> None:
+    """Serve *app* until SIGINT or SIGTERM, and log where. Raises DeliveryError as listen does."""
     listener = listen(host, port)
     log.info("api.ready", extra={"url": url_of(listener)})
     stop_on_signals()  # uvicorn raises the signal again when it has shut down: no second death

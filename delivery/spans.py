@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
-from delivery.handling import Effect, Handler
+from delivery.handling import Effect, Tx
 from delivery.otel import attributes, context_of, installed, traceparent_of, tracer
 from delivery.outbox import Batch, Outbox
 from delivery.publisher import Message
@@ -53,7 +52,9 @@ def spanned_outbox(outbox: Outbox) -> Outbox:
     return _SpannedOutbox(outbox) if installed() else outbox
 
 
-def spanned_handler(handle: Handler, queue: str) -> Handler:
+def spanned_handler(
+    handle: Callable[[Event, Tx], Effect], queue: str
+) -> Callable[[Event, Tx], Effect]:
     """Wrap *handle*; when its delivery from *queue* is settled, a span tells its time and effect.
 
     The span is made from the log record of the settlement (level info), which knows the message's
@@ -121,8 +122,8 @@ class _Follower(logging.Handler):
         self._queue = queue
         self._handled: dict[str, tuple[int, int]] = {}
 
-    def handler(self, handle: Handler) -> Handler:
-        def timed(event: Event, tx: sqlite3.Connection) -> Effect:
+    def handler(self, handle: Callable[[Event, Tx], Effect]) -> Callable[[Event, Tx], Effect]:
+        def timed(event: Event, tx: Tx) -> Effect:
             begun = time.time_ns()
             try:
                 return handle(event, tx)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from delivery.consumer import Guard
 from delivery.errors import PermanentError, TemporaryError
@@ -13,7 +15,9 @@ from delivery.handling import Delivery
 from delivery.points import reach
 from delivery.store import Schema, transaction
 
-__all__ = ["SCHEMA", "KillerMessage", "limit_deaths"]
+__all__ = ["SCHEMA", "KillerMessage", "Strikes", "guarding", "limit_deaths"]
+
+Store = TypeVar("Store")  # a database connection
 
 SCHEMA = Schema(
     "strikes",
@@ -27,13 +31,33 @@ CREATE TABLE strike (
 )
 
 
+@dataclass(frozen=True)
+class Strikes(Generic[Store]):
+    """How a database keeps the strikes: its transaction, and its two statements.
+
+    ``begin`` is given the message and how much to add to its strikes, and returns them; ``lift`` is
+    given the message, whose strikes it removes.
+    """
+
+    transaction: Callable[[Store], AbstractContextManager[Any]]
+    begin: str
+    lift: str
+
+
+_IN_SQLITE: Strikes[sqlite3.Connection] = Strikes(
+    transaction,
+    "INSERT INTO strike VALUES (?, 2) ON CONFLICT DO UPDATE SET begun = begun + ? RETURNING begun",
+    "DELETE FROM strike WHERE message = ?",
+)
+
+
 class KillerMessage(PermanentError):
     """Handling this message was begun again and again, and never came to an end."""
 
     reason = "killer"
 
 
-def limit_deaths(limit: int = 3) -> Guard:
+def limit_deaths(limit: int = 3) -> Guard[sqlite3.Connection]:
     """Return a guard that refuses a message whose handling was begun *limit* times in vain.
 
     A strike is committed before the handling, and lifted when it comes to an orderly end: one that
@@ -42,12 +66,17 @@ def limit_deaths(limit: int = 3) -> Guard:
     taken for granted. Create the guard once for a process: it knows which strikes this process
     could not lift (the store was locked, say) and does not count them.
     """
+    return guarding(_IN_SQLITE, limit)
+
+
+def guarding(strikes: Strikes[Store], limit: int = 3) -> Guard[Store]:
+    """Return limit_deaths' guard for the database that keeps *strikes*."""
     unlifted: set[str] = set()
 
     @contextmanager
-    def guard(delivery: Delivery, store: sqlite3.Connection) -> Iterator[None]:
+    def guard(delivery: Delivery, store: Store) -> Iterator[None]:
         message = delivery.message_id or hashlib.sha256(delivery.body).hexdigest()
-        begun = _begin(store, message, again=message not in unlifted)
+        begun = _begin(strikes, store, message, again=message not in unlifted)
         unlifted.add(message)
         try:
             if begun > limit:
@@ -56,27 +85,23 @@ def limit_deaths(limit: int = 3) -> Guard:
                 )
             yield
         except (TemporaryError, KillerMessage):
-            _lift(store, message)
+            _lift(strikes, store, message)
             unlifted.discard(message)
             raise
-        _lift(store, message)
+        _lift(strikes, store, message)
         unlifted.discard(message)
 
     return guard
 
 
-def _begin(store: sqlite3.Connection, message: str, *, again: bool) -> int:
-    with transaction(store) as tx:
-        (begun,) = tx.execute(
-            "INSERT INTO strike VALUES (?, 2)"
-            " ON CONFLICT DO UPDATE SET begun = begun + ? RETURNING begun",
-            (message, int(again)),
-        ).fetchone()
+def _begin(strikes: Strikes[Store], store: Store, message: str, *, again: bool) -> int:
+    with strikes.transaction(store) as tx:
+        (begun,) = tx.execute(strikes.begin, (message, int(again))).fetchone()
     reach("strikes.begun")
     return int(begun)
 
 
-def _lift(store: sqlite3.Connection, message: str) -> None:
-    with transaction(store) as tx:
-        tx.execute("DELETE FROM strike WHERE message = ?", (message,))
+def _lift(strikes: Strikes[Store], store: Store, message: str) -> None:
+    with strikes.transaction(store) as tx:
+        tx.execute(strikes.lift, (message,))
     reach("strikes.lifted")

@@ -16,6 +16,7 @@ from delivery.broker import Broker
 from delivery.cast import Actor
 from delivery.postgres import Connection, open_postgres, transaction
 from delivery.postgres_outbox import SCHEMA, add
+from delivery.postgres_receiver import SCHEMAS
 from delivery.retention import STEP
 
 
@@ -28,7 +29,7 @@ def exchange(broker: Broker, tmp_path: Path, namespace: str, database: str) -> I
 
 @pytest.fixture
 def store(database: str) -> Iterator[Connection]:
-    with closing(open_postgres(database, SCHEMA)) as opened:
+    with closing(open_postgres(database, SCHEMA, *SCHEMAS["audit"])) as opened:
         yield opened
 
 
@@ -100,3 +101,53 @@ def test_a_relay_killed_while_it_removes_what_is_old(
     exchange.start("audit")
     exchange.await_receipt("audit", young)
     assert count(store, "true") == 1
+
+
+def receive(exchange: Exchange, **environ: str) -> Actor:
+    actor = exchange.cast.start("audit", ["postgres", "receive", "audit"], **environ)
+    actor.await_event("audit.ready")
+    return actor
+
+
+def receipts(store: Connection) -> list[tuple[str, str]]:
+    return store.execute("SELECT message_id, effect FROM receipt ORDER BY 1").fetchall()
+
+
+def test_a_message_that_kills_its_process_ends_dead(exchange: Exchange, store: Connection) -> None:
+    """Three deaths, then reason killer; the messages around it have their effects, once."""
+    relay(exchange, "relay").await_event("relay.ready")
+    before, killer, after = put(store, ("m-1", 1), ("m-2", 1), ("m-3", 1))
+    for _ in range(3):
+        receive(exchange, DELIVERY_KILL_AT=f"consumer.handled@{killer}")
+        exchange.await_death("audit")
+    receive(exchange, DELIVERY_KILL_AT=f"consumer.handled@{killer}")
+    exchange.await_dead("audit")
+
+    wanted = sorted([(before, "applied"), (after, "applied")])
+    wait_for(lambda: receipts(store) == wanted, "the others are applied")
+    entries = store.execute("SELECT event_id FROM audit").fetchall()
+    assert sorted(entries) == sorted([(before,), (after,)])
+    assert store.execute("SELECT * FROM strike").fetchall() == []
+    listed = exchange.run("dead", "list", "audit", "--json")
+    assert "killer" in listed.stdout, listed.stdout + listed.stderr
+    assert exchange.cast.stop("audit") == 0
+
+
+@at("postgres.receipts_forgotten")
+def test_a_recipient_killed_while_it_forgets_what_is_old(
+    exchange: Exchange, store: Connection, point: str
+) -> None:
+    """The next one forgets the rest, and knows since when a missing receipt proves nothing."""
+    store.execute(
+        "INSERT INTO receipt SELECT 'audit', n::text, 'applied', now() - interval '90 days', 0,"
+        " now() FROM generate_series(1, %s) AS n",
+        (STEP + 50,),
+    )
+    exchange.cast.start("audit", ["postgres", "receive", "audit"], DELIVERY_KILL_AT=point)
+    exchange.await_death("audit")
+    assert len(receipts(store)) == 50
+
+    receive(exchange)
+    wait_for(lambda: receipts(store) == [], "the rest is forgotten")
+    pruned = store.execute("SELECT now() - before > interval '29 days' FROM receipts_pruned")
+    assert pruned.fetchall() == [(True,)]

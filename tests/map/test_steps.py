@@ -24,6 +24,7 @@ BESIDE = {
     "consumer.applied",
     "materials.written",
     "materials.committed",
+    "copy.written",  # inside a transaction
     "move.set_aside",  # what follows is the deletion of queues, no step for the finder
     "move.deleted",
     "move.unbound",

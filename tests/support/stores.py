@@ -16,9 +16,12 @@ from delivery import (
     postgres_inbox,
     postgres_outbox,
     postgres_revision,
+    postgres_strikes,
     revision,
     store,
+    strikes,
 )
+from delivery.consumer import Guard
 from delivery.contract import Event
 from delivery.handling import Delivery, Effect, Failed, Handled, apply_batch
 from delivery.routes import Route
@@ -53,7 +56,7 @@ class Sqlite:
     savepoint = staticmethod(store.savepoint)
 
     def __init__(self, folder: Path) -> None:
-        schemas = (outbox.SCHEMA, inbox.SCHEMA, revision.SCHEMA, audit.SCHEMA)
+        schemas = (outbox.SCHEMA, inbox.SCHEMA, revision.SCHEMA, audit.SCHEMA, strikes.SCHEMA)
         self._open = lambda: store.open_store(folder / "store.db", *schemas)
         self.connection: Any = self._open()
         self._ahead = 0.0
@@ -71,6 +74,9 @@ class Sqlite:
     def pass_time(self, seconds: float) -> None:
         """Let the store's clock go on, or back."""
         self._ahead += seconds
+
+    def guard(self, limit: int = 3) -> Guard[Any]:
+        return strikes.limit_deaths(limit)
 
     def once(self, route: Route, handle: Callable[..., Effect]) -> Callable[..., Effect]:
         return inbox.once(route, handle, clock=self._now)
@@ -106,12 +112,18 @@ class Postgres:
     once = staticmethod(postgres_inbox.once)
 
     def __init__(self, url: str) -> None:
-        schemas = (postgres_outbox.SCHEMA, postgres_inbox.SCHEMA, AUDIT)
+        schemas = (
+            *(postgres_outbox.SCHEMA, postgres_inbox.SCHEMA, AUDIT),
+            postgres_strikes.SCHEMA,
+        )
         self._open = lambda: postgres.open_postgres(url, *schemas, postgres_revision.SCHEMA)
         self.connection: Any = self._open()
 
     def again(self) -> Any:
         return self._open()
+
+    def guard(self, limit: int = 3) -> Guard[Any]:
+        return postgres_strikes.limit_deaths("audit", limit)
 
     def box(self) -> outbox.Outbox:
         return postgres_outbox.PostgresOutbox(self.connection, "ns.events")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from support.stores import Postgres, Sqlite
 from delivery.codec import encode
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
-from delivery.errors import PermanentError
+from delivery.errors import PermanentError, TemporaryError
 from delivery.handling import Delivery, Effect, Failed, Handled
 from delivery.outbox import FIRST_PAUSE, LONGEST_PAUSE
 from delivery.postgres import open_postgres
@@ -23,6 +23,7 @@ from delivery.publisher import properties_of
 from delivery.revision import RevisionConflict
 from delivery.routes import Route
 from delivery.store import Schema, StoreDiffers, open_store
+from delivery.strikes import KillerMessage
 
 AUDIT, CATALOG = Route("audit", "ns"), Route("catalog", "ns")
 GOOD, BAD = Answer(Outcome.CONFIRMED), Answer(Outcome.RETURNED, "312 NO_ROUTE")
@@ -379,6 +380,58 @@ def test_pruning_goes_in_steps_and_leaves_other_recipients_alone(store: Store) -
     assert store.prune(store.connection, "audit", before=5.0, oldest_dead=None) == 0
     assert store.count("receipt") == 1
     assert store.pruned_before(store.connection, "audit") == pytest.approx(future, abs=1e-3)
+
+
+# -- the strikes
+
+
+def begun(store: Store) -> list[tuple[str, int]]:
+    query = "SELECT message, begun FROM strike ORDER BY message"
+    return [tuple(row) for row in store.connection.execute(query).fetchall()]
+
+
+def die(store: Store, of: Event) -> None:
+    """Begin to handle *of*, and lose the connection in the middle of it, as a dead process does."""
+    doomed = store.again()
+    with pytest.raises(Exception, match="closed"), store.guard()(delivery(of), doomed):
+        doomed.close()
+
+
+def test_a_message_that_was_begun_three_times_in_vain_is_refused(store: Store) -> None:
+    """By whoever takes it next; the refusal lifts the strikes, so a replay has all its attempts."""
+    of, other = event("m-1"), event("m-2")
+    die(store, of)
+    die(store, of)
+    die(store, other)
+    assert sorted(begun(store)) == sorted([(of.id, 3), (other.id, 2)])
+
+    guard = store.guard()(delivery(of), store.connection)
+    with pytest.raises(KillerMessage, match="begun 3 times"), guard:
+        pytest.fail("handled once more")
+
+    assert begun(store) == [(other.id, 2)]
+    with store.guard()(delivery(of), store.connection):
+        assert (of.id, 2) in begun(store)
+
+
+@pytest.mark.parametrize("end", [None, TemporaryError("the store is locked")])
+def test_an_orderly_end_lifts_the_strike(store: Store, end: Exception | None) -> None:
+    """It is committed before the handling: in between, others see it."""
+    of = event()
+    with closing(store.again()) as other:
+        with suppress(TemporaryError), store.guard()(delivery(of), store.connection):
+            assert other.execute("SELECT begun FROM strike").fetchall() == [(2,)]
+            if end:
+                raise end
+        assert other.execute("SELECT begun FROM strike").fetchall() == []
+
+
+def test_an_error_that_nothing_catches_leaves_the_strike(store: Store) -> None:
+    """The process ends by it, as by a signal."""
+    of = event()
+    with pytest.raises(RuntimeError), store.guard()(delivery(of), store.connection):
+        raise RuntimeError
+    assert begun(store) == [(of.id, 2)]
 
 
 # -- the tables

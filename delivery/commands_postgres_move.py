@@ -1,0 +1,108 @@
+"""The commands that move a publisher to PostgreSQL, and judge it there: copy, ledger."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from delivery.cli_look import Json, Within, show_accounts
+from delivery.commands_postgres import Url, need_psycopg, postgres_app
+from delivery.terminal import Terminal
+
+__all__ = ["Inboxes", "inboxes_of", "register"]
+
+Inboxes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--inbox",
+        metavar="RECIPIENT=URL",
+        envvar="DELIVERY_POSTGRES_INBOXES",
+        help="A recipient in PostgreSQL, and where; repeat it. Others: SQLite.",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the group that is in *app* already."""
+    postgres_app.command("ledger")(ledger_command)
+    postgres_app.command("copy")(copy_command)
+
+
+def inboxes_of(given: list[str] | None) -> dict[str, str]:
+    """Read RECIPIENT=URL. Raises DeliveryError for a recipient that does not exist."""
+    from delivery.routes import check_recipient
+
+    found = {}
+    for each in given or ():
+        recipient, _, url = each.partition("=")
+        check_recipient(recipient)
+        found[recipient] = url
+    return found
+
+
+def ledger_command(
+    context: typer.Context,
+    url: Url,
+    inbox: Inboxes = None,
+    within: Within = 6.0,
+    as_json: Json = False,
+) -> None:
+    """Do what `delivery ledger` does, for a publisher in PostgreSQL.
+
+    A recipient that --inbox does not name keeps its receipts in its SQLite file.
+
+    Example: delivery postgres ledger --url postgresql://delivery@db/delivery
+    """
+    need_psycopg()
+    from delivery.books import settled_accounts
+    from delivery.ledger_stores import sqlite_shelves
+    from delivery.postgres_books import postgres_shelves
+
+    terminal: Terminal = context.obj
+    others = sqlite_shelves(terminal.stores)
+    shelves = postgres_shelves(url, inboxes_of(inbox), others)
+    accounts = settled_accounts(terminal.config(), seconds=within, shelves=shelves)
+    show_accounts(accounts, as_json=as_json)
+
+
+def copy_command(
+    context: typer.Context,
+    url: Url,
+    apply: Annotated[bool, typer.Option("--apply", help="Do it; otherwise only say what.")] = False,
+) -> None:
+    """Plan the copy of the SQLite publisher into PostgreSQL; with --apply, copy it.
+
+    Materials, answered requests and events come along, all in one transaction. The SQLite API and
+    relay must be stopped, and stay so. Repeat it as often as you like.
+
+    Example: delivery postgres copy --url postgresql://delivery@db/delivery --apply
+    """
+    need_psycopg()
+    from contextlib import closing
+
+    from delivery.errors import DeliveryError
+    from delivery.postgres import open_postgres
+    from delivery.postgres_copy import copy_publisher
+    from delivery.postgres_publisher import SCHEMAS
+    from delivery.relay import only_relay
+    from delivery.stores import PUBLISHER
+
+    terminal: Terminal = context.obj
+    path = terminal.stores.path(PUBLISHER)
+    if not path.exists():
+        raise DeliveryError(f"there is no publisher's file {path}")
+    with (
+        only_relay(path),
+        closing(terminal.stores.open(PUBLISHER)) as source,
+        closing(open_postgres(url, *SCHEMAS, name="delivery copy")) as target,
+    ):
+        found = copy_publisher(source, target, apply=apply)
+    said = (
+        f"{found.pending} pending and {found.confirmed} confirmed rows to add, {found.marked} to"
+        f" mark as confirmed, {found.known} are there already; {found.materials} materials and"
+        f" {found.requests} answered requests to add"
+    )
+    if found.refusal():
+        said += f"; REFUSED: {found.refusal()}"
+    typer.echo(f"copied: {said}" if apply else f"plan: {said}; nothing is changed without --apply")

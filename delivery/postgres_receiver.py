@@ -1,0 +1,124 @@
+"""A recipient as a process, one of any number on its queue, with its database in PostgreSQL."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+from pika.adapters.blocking_connection import BlockingConnection
+
+from delivery import postgres_effects, postgres_inbox, postgres_revision, postgres_strikes
+from delivery.config import Config
+from delivery.connection import connect
+from delivery.consumer import consume_with
+from delivery.failures import Failure, Watched
+from delivery.pipeline import ConfirmedChannel
+from delivery.points import reach
+from delivery.postgres import Connection, open_postgres, reading
+from delivery.postgres_inbox import PostgresHandler, applying, once, prune
+from delivery.postgres_revision import latest_only
+from delivery.postgres_strikes import limit_deaths
+from delivery.recovery import keep_connected
+from delivery.retention import KEEP_DAYS, STEP, caretaker, oldest_dead
+from delivery.routes import Route
+from delivery.services import DAY, policy_of, prepare
+from delivery.stopping import Stop
+from delivery.store import Schema
+from delivery.verify import own_queues
+
+__all__ = ["SCHEMAS", "handler_of", "run_postgres_receiver"]
+
+log = logging.getLogger(__name__)
+
+_EVERY = (postgres_inbox.SCHEMA, postgres_strikes.SCHEMA)
+SCHEMAS: dict[str, tuple[Schema, ...]] = {
+    "catalog": (*_EVERY, postgres_revision.SCHEMA, postgres_effects.CATALOG),
+    "audit": (*_EVERY, postgres_effects.AUDIT),
+}
+
+
+def handler_of(route: Route) -> PostgresHandler:
+    """Return the recipient's whole guarantee, as services.handler_of does."""
+    effects: dict[str, PostgresHandler] = {
+        "catalog": once(route, latest_only(postgres_effects.upsert)),
+        "audit": once(route, postgres_effects.append),
+    }
+    return effects[route.recipient]
+
+
+def run_postgres_receiver(
+    config: Config,
+    recipient: str,
+    url: str,
+    stop: Stop,
+    *,
+    batch: int = 1,
+    prefetch: int = 50,
+    keep_days: float = KEEP_DAYS,
+    wrap: Callable[[PostgresHandler], PostgresHandler] = lambda handle: handle,
+    tell: Callable[[Failure], None] = lambda failure: None,
+    beat: Callable[[], None] = lambda: None,
+) -> None:
+    """Process *recipient*'s queue into the database at *url*, until *stop*.
+
+    The arguments are run_receiver's. What failed is told, and not noted in the database.
+    """
+    route = config.route(recipient)
+    guard = limit_deaths(recipient)
+    watched = Watched(route, config.retries_ms, tell)
+
+    def opened() -> Connection:
+        return open_postgres(url, *SCHEMAS[recipient], name=f"{config.namespace} {recipient}")
+
+    def work() -> None:
+        prepare(config, recipient, own_queues(config.topology(), route))
+        settings = config.named(recipient)
+        with (
+            closing(opened()) as store,
+            closing(opened()) as aside,  # for the thread that serves the broker
+            connect(settings) as inbound,
+            ConfirmedChannel(settings) as outbound,
+        ):
+            tend = caretaker(lambda: _receipts_round(aside, inbound, route, keep_days * DAY))
+
+            def meanwhile() -> None:
+                outbound.serve()
+                beat()
+                tend()
+
+            log.info(f"{recipient}.ready", extra={"broker": config.broker.address})
+            consume_with(
+                inbound.channel(),
+                route.queue,
+                applying(store, wrap(handler_of(route)), guard),
+                on_failure=policy_of(route, config.retries_ms, outbound, watched),
+                batch=batch,
+                prefetch=prefetch,
+                stop=stop,
+                meanwhile=meanwhile,
+            )
+
+    keep_connected(work, stop=stop)
+    log.info(f"{recipient}.stopped")
+
+
+def _receipts_round(
+    store: Connection, connection: BlockingConnection, route: Route, keep: float
+) -> Iterator[None]:
+    """Forget, step by step, *route*'s receipts that are older than *keep* seconds."""
+    before = time.time() - keep
+    with reading():
+        any_old = store.execute(
+            "SELECT FROM receipt WHERE recipient = %s AND received_at < to_timestamp(%s) LIMIT 1",
+            (route.recipient, before),
+        ).rowcount
+    if not any_old:
+        return  # the usual case: nobody's dead messages need be held for it
+    since = oldest_dead(connection, route)
+    gone = STEP
+    while gone == STEP:
+        gone = prune(store, route.recipient, before=before, oldest_dead=since, most=STEP)
+        reach("postgres.receipts_forgotten")
+        yield
