@@ -84,6 +84,6 @@ def test_the_tests_of_a_lesson_pass_on_the_package_as_it_is_then(
     options = ["-q", "-p", "no:cacheprovider", *(["--noconftest"] if lesson < FIXTURES else [])]
     command = [sys.executable, "-m", "pytest", *options, *tests]
     run = subprocess.run(
-        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=300
+        command, cwd=ROOT, env=environ, capture_output=True, text=True, timeout=600
     )
     assert run.returncode == 0, run.stdout[-3000:] + run.stderr[-3000:]
