@@ -174,10 +174,15 @@ def await_rest(arena: Arena) -> list[Sample]:
 def await_held(arena: Arena) -> None:
     """Give the broker the time to hand over what it holds back after a fault."""
     end = time.monotonic() + HELD
-    while any(each.difference for each in settled_accounts(arena.config, seconds=2)):
+    while any(map(differs_or_waits, settled_accounts(arena.config, seconds=2))):
         if arena.stop or time.monotonic() > end:
             return
         time.sleep(1)
+
+
+def differs_or_waits(found: Account) -> bool:
+    """Say whether an account does not balance, or a message is somewhere on the broker."""
+    return bool(found.difference or found.ready or found.retry or found.unacked or found.copies)
 
 
 def moves(samples: Sequence[Sample]) -> bool:
