@@ -16,7 +16,7 @@ from delivery.broker import Broker
 from delivery.cluster import Cluster
 from delivery.connection import BrokerSettings
 from delivery.management import Management
-from delivery.nodes import NodeState, node_states, trouble
+from delivery.nodes import NodeState, node_states
 from delivery.quorum import as_quorum
 
 SERVICES = ("relay", "catalog", "audit")
@@ -123,5 +123,4 @@ def test_one_node_becomes_three_under_traffic(
             await_more(exchange, 20)
             one.start()
         exchange.assert_all_applied()
-        states = node_states(management_of(one), f"{namespace}.")
-        assert trouble(states) == []
+        assert check(exchange, one, "--within", "90") == (0, [])
