@@ -64,7 +64,7 @@ def wait_ready(
     say: Callable[[str], None],
     *,
     management_url: str | None = None,
-    deadline: float = 60.0,
+    deadline: float = 180.0,  # on two busy cores one of three nodes was seen to need over 60
     running: Callable[[], bool] = lambda: True,
     hopeless: tuple[type[Exception], ...] = (),
 ) -> str:

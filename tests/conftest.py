@@ -56,16 +56,17 @@ def connection(settings: BrokerSettings, namespace: str) -> Iterator[BlockingCon
     """A connection to work with; what the test declared in its namespace is deleted afterwards."""
     with connect(settings) as opened:
         yield opened
+    remove_namespace(settings, namespace)
+
+
+def remove_namespace(settings: BrokerSettings, namespace: str) -> None:
+    from support.patience import remove_queues
+
+    suffixes = ("", ".dead", *(f".retry.{n}" for n in range(1, 6)))
+    queues = [f"{namespace}.{each}{suffix}" for each in ("catalog", "audit") for suffix in suffixes]
+    remove_queues(settings, *queues)
     with connect(settings) as cleaning:
-        remove_namespace(cleaning, namespace)
-
-
-def remove_namespace(connection: BlockingConnection, namespace: str) -> None:
-    channel = connection.channel()
-    for recipient in ("catalog", "audit"):
-        for suffix in ("", ".dead", *(f".retry.{n}" for n in range(1, 6))):
-            channel.queue_delete(f"{namespace}.{recipient}{suffix}")
-    channel.exchange_delete(f"{namespace}.events")
+        cleaning.channel().exchange_delete(f"{namespace}.events")
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import ChannelClosedByBroker
 from support.events import event
 from support.exchange import Exchange, exchange_on
-from support.patience import patiently
+from support.patience import patiently, remove_queues
 from support.waiting import wait_for
 
 from delivery.broker import Broker
@@ -171,9 +171,8 @@ def test_a_broker_killed_as_retries_come_back_loses_none(breakable_broker: Broke
             if found == sent:
                 break
         channel.cancel()
-        for queue in shape(route).queues:
-            connection.channel().queue_delete(queue.name)
         connection.channel().exchange_delete(route.exchange)
+    remove_queues(settings, *(queue.name for queue in shape(route).queues))
     assert found == sent
 
 
@@ -192,8 +191,7 @@ def test_what_counts_toward_the_delivery_limit(
         counted[how.__name__] = len(deliveries(connection, queue, how, 8))
         at_end = 0 if counted[how.__name__] == 8 else 1
         wait_for(lambda d=dead, n=at_end: ready(connection, d.name) == n, "parked by the broker")
-        for name in (queue, dead.name):
-            connection.channel().queue_delete(name)
+        remove_queues(settings, queue, dead.name)
 
     endless = 8 if version(broker) >= (4, 3) else 4
     assert counted == {"reject": 4, "leave": 4, "nack": endless}
@@ -232,7 +230,11 @@ def test_the_brokers_own_delayed_retry_is_there_from_4_3_on(
 
 @pytest.mark.parametrize("kind", ["classic", "quorum"])
 def test_the_broker_refuses_what_lint_calls_the_other_kinds(
-    broker: Broker, connection: BlockingConnection, namespace: str, kind
+    broker: Broker,
+    settings: BrokerSettings,
+    connection: BlockingConnection,
+    namespace: str,
+    kind: str,
 ) -> None:
     """But for delayed retry before 4.3, which is an unknown argument there."""
     for name in QUORUM_ONLY if kind == "classic" else CLASSIC_ONLY:
@@ -241,8 +243,8 @@ def test_the_broker_refuses_what_lint_calls_the_other_kinds(
         queue = Queue(f"{namespace}.other", {name: value}, kind)
         unknown = name == "x-delayed-retry-type" and version(broker) < (4, 3)
         if unknown:
-            declare(connection, Topology(queues=(queue,)))
-            connection.channel().queue_delete(queue.name)
+            declare_patiently(settings, Topology(queues=(queue,)))
+            remove_queues(settings, queue.name)
         else:
             with pytest.raises(DeclarationRefused, match=name):
                 declare(connection, Topology(queues=(queue,)))

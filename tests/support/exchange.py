@@ -31,6 +31,7 @@ from delivery.routes import routes_of
 from delivery.services import prepare
 from delivery.stores import PUBLISHER, Stores
 from delivery.topology import Topology
+from support.patience import patiently, remove_queues
 from support.waiting import wait_for
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -230,7 +231,7 @@ def exchange_on(
     try:
         with cast.curtain():
             if declared:
-                prepare(config, "test")
+                patiently(config.broker, lambda _: prepare(config, "test"))
             yield Exchange(config, cast, options, environ)
     finally:
         remove(config)
@@ -238,12 +239,10 @@ def exchange_on(
 
 def remove(config: Config) -> None:
     topology = config.topology()
+    remove_queues(config.broker, *(queue.name for queue in topology.queues))
     with connect(config.broker) as connection:
-        channel = connection.channel()
-        for queue in topology.queues:
-            channel.queue_delete(queue.name)
         for exchange in topology.exchanges:
-            channel.exchange_delete(exchange.name)
+            connection.channel().exchange_delete(exchange.name)
 
 
 def delivery(

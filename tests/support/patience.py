@@ -17,7 +17,11 @@ PATIENCE = 120.0  # seconds
 
 
 def patiently(settings: BrokerSettings, act: Callable[[BlockingConnection], T]) -> T:
-    """Act on a new connection, again after a 541 or a nack: do what may be done twice."""
+    """Act on a new connection, again after a 541 or a nack.
+
+    A 541 does not say that nothing was done, so *act* is one thing that may be done twice: a queue
+    that was deleted with a 541 is gone the next time.
+    """
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -28,3 +32,13 @@ def patiently(settings: BrokerSettings, act: Callable[[BlockingConnection], T]) 
             if code != INTERNAL_ERROR or time.monotonic() > end:
                 raise
         time.sleep(0.5)
+
+
+def remove_queues(settings: BrokerSettings, *queues: str) -> None:
+    """Delete the queues, also those that are gone already."""
+
+    def delete(own: BlockingConnection) -> None:
+        for queue in queues:
+            own.channel().queue_delete(queue)
+
+    patiently(settings, delete)
