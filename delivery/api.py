@@ -16,6 +16,7 @@ from delivery import __version__
 from delivery.contract import PublishMaterial
 from delivery.doorkeeper import Doorkeeper
 from delivery.feed import PAGE_LIMIT, Page
+from delivery.materials import Request
 from delivery.metrics import OutboxCollector
 from delivery.problems import described, install_problems
 from delivery.publisher_store import PublisherStore
@@ -63,7 +64,7 @@ def create_app(
     registry.register(OutboxCollector(publisher.summary))
 
     @app.post("/materials/{material_id}/publish", status_code=202, responses=described(409, 422))
-    def publish(
+    async def publish(
         material_id: MaterialPath,
         command: PublishMaterial,
         key: Key,
@@ -72,7 +73,7 @@ def create_app(
     ) -> dict[str, Any]:
         """Publish the material's next revision."""
         with begin(traceparent) as current:
-            answer, repeated = publisher.accept(material_id, command, key=key, traceparent=current)
+            answer, repeated = await publisher.accept(Request(material_id, command, key, current))
             fields = {"event_id": answer.event_id, "repeated": repeated, "traceparent": current}
             log.info("publication.accepted", extra=fields)
         link = f"/publications/{answer.event_id}"

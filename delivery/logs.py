@@ -64,4 +64,4 @@ def log_to_stderr(level: str = "info", *, as_json: bool = False) -> None:
 
 def _shown(value: object) -> str:
     text = visible(str(value))
-    return f'"{text}"' if not text or any(c.isspace() for c in text) else text
+    return f'"{text}"' if not text or " " in text else text

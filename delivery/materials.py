@@ -6,7 +6,7 @@ import hashlib
 import json
 import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
@@ -21,8 +21,11 @@ __all__ = [
     "SCHEMA",
     "Accepted",
     "KeyReused",
+    "Refusal",
+    "Request",
     "RevisionMismatch",
     "accept",
+    "accept_all",
     "answer_under",
     "digest_of",
     "next_event",
@@ -60,11 +63,25 @@ class Accepted:
     event_id: str
 
 
-class KeyReused(DeliveryError):
+@dataclass(frozen=True)
+class Request:
+    """A command on a material, under the idempotency key that its repetitions share."""
+
+    material_id: str
+    command: PublishMaterial
+    key: str
+    traceparent: str | None = None
+
+
+class Refusal(DeliveryError):
+    """The command can't be accepted, and nothing was written."""
+
+
+class KeyReused(Refusal):
     """The idempotency key belongs to another command."""
 
 
-class RevisionMismatch(DeliveryError):
+class RevisionMismatch(Refusal):
     """The material is not at the revision that the command was written for."""
 
 
@@ -83,21 +100,52 @@ def accept(
     RevisionMismatch, StoreUnavailable; a refused command leaves nothing behind, so its key may be
     used again.
     """
-    digest = digest_of(material_id, command)
+    request = Request(material_id, command, key, traceparent)
+    (answer,) = accept_all(store, [request], clock=clock)
+    if isinstance(answer, Refusal):
+        raise answer
+    return answer
+
+
+def accept_all(
+    store: sqlite3.Connection,
+    requests: Sequence[Request],
+    *,
+    clock: Callable[[], float] = time.time,
+) -> list[tuple[Accepted, bool] | Refusal]:
+    """Do what accept does for each of *requests*, in one transaction; say why one is refused.
+
+    Raises StoreUnavailable: then none of them is accepted.
+    """
     with transaction(store) as tx:
-        if known := answer_under(key, _request(tx, key), digest):
-            return known, True
-        now = clock()
-        event = next_event(material_id, command, _current_revision(tx, material_id), now)
-        answer = Accepted(material_id, event.data.revision, event.id)
-        _write_material(tx, event.data, command.summary)
-        tx.execute(
-            "INSERT INTO request VALUES (?, ?, ?, ?)",
-            (key, digest, json.dumps(asdict(answer)), now),
-        )
-        outbox.add(tx, event, correlation_id=key, accepted_at=now, traceparent=traceparent)
-        reach("materials.written")
+        answers = [_accept_alone(tx, request, clock()) for request in requests]
     reach("materials.committed")
+    return answers
+
+
+def _accept_alone(
+    tx: sqlite3.Connection, request: Request, now: float
+) -> tuple[Accepted, bool] | Refusal:
+    try:
+        return _accept(tx, request, now)
+    except Refusal as refusal:  # before the first write: there is nothing to undo
+        return refusal
+
+
+def _accept(tx: sqlite3.Connection, request: Request, now: float) -> tuple[Accepted, bool]:
+    material_id, command, key = request.material_id, request.command, request.key
+    digest = digest_of(material_id, command)
+    if known := answer_under(key, _request(tx, key), digest):
+        return known, True
+    event = next_event(material_id, command, _current_revision(tx, material_id), now)
+    answer = Accepted(material_id, event.data.revision, event.id)
+    _write_material(tx, event.data, command.summary)
+    tx.execute(
+        "INSERT INTO request VALUES (?, ?, ?, ?)",
+        (key, digest, json.dumps(asdict(answer)), now),
+    )
+    outbox.add(tx, event, correlation_id=key, accepted_at=now, traceparent=request.traceparent)
+    reach("materials.written")
     return answer, False
 
 

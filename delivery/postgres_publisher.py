@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from starlette.concurrency import run_in_threadpool
+
 from delivery import postgres_feed, postgres_materials, postgres_outbox
-from delivery.contract import PublishMaterial
 from delivery.feed import Page
-from delivery.materials import Accepted
+from delivery.materials import Accepted, Request
 from delivery.postgres import open_postgres, transaction
 from delivery.postgres_pool import Pool
 from delivery.tracing import Inboxes, standings
@@ -30,13 +31,18 @@ class PostgresPublisher:
         with self._pool.one():
             pass
 
-    def accept(
-        self, material_id: str, command: PublishMaterial, *, key: str, traceparent: str
-    ) -> tuple[Accepted, bool]:
-        """Commit the command."""
+    async def accept(self, request: Request) -> tuple[Accepted, bool]:
+        """Commit the command, while others commit theirs."""
+        return await run_in_threadpool(self._accept, request)
+
+    def _accept(self, request: Request) -> tuple[Accepted, bool]:
         with self._pool.one() as store:
             return postgres_materials.accept(
-                store, material_id, command, key=key, traceparent=traceparent
+                store,
+                request.material_id,
+                request.command,
+                key=request.key,
+                traceparent=request.traceparent,
             )
 
     def page(self, *, after: int, limit: int) -> Page:

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from delivery.contract import PublishMaterial
 from delivery.feed import Page, read_page
-from delivery.materials import Accepted, accept
-from delivery.store import BUSY_TIMEOUT, StoreUnavailable, file_of, transaction
+from delivery.group_commit import GroupCommit
+from delivery.materials import Accepted, Refusal, Request, accept_all
+from delivery.store import StoreUnavailable, file_of, transaction
 from delivery.tracing import Trace, outbox_summary
 
 __all__ = ["PublisherStore", "SqlitePublisher"]
 
 
 class PublisherStore(Protocol):
-    """Called by several threads at once. Everything here raises StoreUnavailable."""
+    """All of it raises StoreUnavailable. But for accept, several threads call it at once."""
 
-    def accept(
-        self, material_id: str, command: PublishMaterial, *, key: str, traceparent: str
-    ) -> tuple[Accepted, bool]:
+    async def accept(self, request: Request) -> tuple[Accepted, bool]:
         """Commit the command, as materials.accept does."""
 
     def page(self, *, after: int, limit: int) -> Page:
@@ -44,19 +42,13 @@ class SqlitePublisher:
         self._open = open_publisher
         self._trace = trace
         self._opened = threading.local()
-        self._writing = threading.Lock()
-
-    def accept(
-        self, material_id: str, command: PublishMaterial, *, key: str, traceparent: str
-    ) -> tuple[Accepted, bool]:
-        """Commit the command, when it is its turn."""
+        self._file: tuple[int, int] | None = None  # the first one that any thread opened
         # SQLite's own writers do not queue: each looks again after up to 0.1 s, and some wait long.
-        if not self._writing.acquire(timeout=BUSY_TIMEOUT):
-            raise StoreUnavailable("the store can't be used: it has been locked for too long")
-        try:
-            return accept(self._store(), material_id, command, key=key, traceparent=traceparent)
-        finally:
-            self._writing.release()
+        self._accepting = GroupCommit(self._accept_all)
+
+    async def accept(self, request: Request) -> tuple[Accepted, bool]:
+        """Commit the command, together with those that others wait for."""
+        return await self._accepting.submit(request)
 
     def page(self, *, after: int, limit: int) -> Page:
         """Return the events behind a position."""
@@ -77,11 +69,15 @@ class SqlitePublisher:
             (last,) = tx.execute("PRAGMA user_version").fetchone()
             tx.execute(f"PRAGMA user_version = {(last + 1) % 1_000_000}")
 
+    def _accept_all(self, requests: Sequence[Request]) -> list[tuple[Accepted, bool] | Refusal]:
+        return accept_all(self._store(), requests)
+
     def _store(self) -> sqlite3.Connection:
         if not hasattr(self._opened, "store"):
             self._opened.store = self._open()
-            self._opened.file = file_of(self._opened.store)
         found: sqlite3.Connection = self._opened.store
-        if file_of(found) != self._opened.file:
+        here = file_of(found)
+        self._file = self._file or here
+        if here != self._file:  # also where a thread has just opened a new one in its place
             raise StoreUnavailable("the store's file was removed or replaced: restart the API")
         return found

@@ -7,12 +7,12 @@ import contextlib
 import json
 import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import psycopg
@@ -28,7 +28,7 @@ from delivery.contract import PublishMaterial
 from delivery.feed import pages
 from delivery.handling import Effect
 from delivery.inbox import once
-from delivery.materials import Accepted
+from delivery.materials import Accepted, Request
 from delivery.postgres import Connection, open_postgres, savepoint, transaction
 from delivery.postgres_materials import accept
 from delivery.postgres_pool import MOST
@@ -39,7 +39,16 @@ from delivery.store import StoreUnavailable
 from delivery.stores import PUBLISHER, Stores
 from delivery.tracing import trace_with
 
+T = TypeVar("T")
 BODY = {"title": "Ünïcödé 🐇", "slug": "where-is-it", "author": "A reader"}
+
+
+LOOP = asyncio.new_event_loop()  # a server has one, whoever asks
+threading.Thread(target=LOOP.run_forever, daemon=True).start()
+
+
+def in_the_loop(asking: Coroutine[Any, Any, T]) -> T:
+    return asyncio.run_coroutine_threadsafe(asking, LOOP).result(60)
 
 
 @dataclass
@@ -59,7 +68,7 @@ class Side:
 
     def accept(self, material: str, key: str) -> tuple[Accepted, bool]:
         command = PublishMaterial(title="T", slug="s", author="A")
-        return self.publisher.accept(material, command, key=key, traceparent="00-1")
+        return in_the_loop(self.publisher.accept(Request(material, command, key, "00-1")))
 
     def counts(self) -> dict[str, int]:
         tables = ("material", "request", "outbox")
@@ -108,10 +117,10 @@ class Client:
         self._app = create_app(publisher)
 
     def get(self, path: str, **more: Any) -> httpx.Response:
-        return asyncio.run(self._ask("GET", path, **more))
+        return in_the_loop(self._ask("GET", path, **more))
 
     def post(self, path: str, **more: Any) -> httpx.Response:
-        return asyncio.run(self._ask("POST", path, **more))
+        return in_the_loop(self._ask("POST", path, **more))
 
     async def _ask(self, method: str, path: str, **more: Any) -> httpx.Response:
         transport = httpx.ASGITransport(self._app, raise_app_exceptions=False)
@@ -207,6 +216,19 @@ def test_ten_commands_at_once_get_ten_revisions(side: Side) -> None:
     assert sorted(answer.revision for answer, _ in found) == list(range(1, 11))
     shown = side.publisher.page(after=0, limit=100).events
     assert [decode(each.body.encode()).data.revision for each in shown] == list(range(1, 11))
+
+
+def test_a_file_put_in_the_stores_place_is_no_store_for_any_thread(tmp_path: Path) -> None:
+    """A thread that opens its connection only then would say 202 into it."""
+    stores = Stores(tmp_path)
+    publisher = SqlitePublisher(lambda: stores.open(PUBLISHER), trace_with(stores.inboxes()))
+    publisher.check()
+    for file in tmp_path.glob("publisher.sqlite3*"):
+        file.unlink()
+    stores.open(PUBLISHER).close()
+
+    with ThreadPoolExecutor(1) as pool, pytest.raises(StoreUnavailable, match="replaced"):
+        pool.submit(publisher.check).result()
 
 
 def test_the_feed_gives_everything_once_and_in_order(side: Side) -> None:
@@ -342,9 +364,7 @@ def test_a_database_that_takes_no_write_is_not_ready(alone: Side, database: str)
         assert asked.get("/readyz").status_code == 503
         assert asked.get("/status").json()["accepted"] == 1
         with pytest.raises(StoreUnavailable):
-            replica.accept(
-                "m-1", PublishMaterial(title="T", slug="s", author="A"), key="k", traceparent=""
-            )
+            replace(alone, publisher=replica).accept("m-1", "k")
 
 
 def test_the_feed_waits_for_a_lower_position_that_is_not_committed(
