@@ -17,16 +17,24 @@ class Committer:
 
     def __init__(self, trouble: Exception | None = None) -> None:
         self.groups: list[list[int]] = []
-        self.begun, self.go = threading.Event(), threading.Event()
+        self.begun, self.go, self.second = (threading.Event() for _ in range(3))
         self._trouble = trouble
 
     def __call__(self, asked: Sequence[int]) -> list[int | Exception]:
         self.groups.append(list(asked))
-        self.begun.set()
+        (self.second if self.begun.is_set() else self.begun).set()
         assert self.go.wait(SECONDS)
+        if len(self.groups) == 1:
+            assert not self.second.wait(0.1), "two commits at once"
         if self._trouble and len(self.groups) == 2:
             raise self._trouble
         return [ValueError(f"{each} is odd") if each % 2 else each * 10 for each in asked]
+
+
+def outcome(task: asyncio.Task[int]) -> int | BaseException:
+    if task.cancelled():
+        return asyncio.CancelledError()
+    return task.exception() or int(task.result())
 
 
 def answers_of(
@@ -49,7 +57,8 @@ def answers_of(
         if leaving is not None:
             rest[leaving].cancel()
         committer.go.set()
-        return await asyncio.gather(first, *rest.values(), return_exceptions=True)
+        await asyncio.wait([first, *rest.values()])
+        return [outcome(each) for each in (first, *rest.values())]
 
     return asyncio.run(asyncio.wait_for(callers(), SECONDS))
 
