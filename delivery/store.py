@@ -15,6 +15,7 @@ __all__ = [
     "Schema",
     "StoreDiffers",
     "StoreUnavailable",
+    "check_writable",
     "file_of",
     "open_store",
     "reading",
@@ -96,6 +97,14 @@ def transaction(store: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
             if store.in_transaction:  # a full disk may have rolled back already
                 store.execute("ROLLBACK")
             raise
+
+
+def check_writable(store: sqlite3.Connection) -> None:
+    """Write, and see. Raises StoreUnavailable: locked, full, or not ours to write."""
+    with transaction(store) as tx:
+        # A number that SQLite keeps and we do not use: only a real write meets a full disk.
+        (last,) = tx.execute("PRAGMA user_version").fetchone()
+        tx.execute(f"PRAGMA user_version = {(last + 1) % 1_000_000}")
 
 
 @contextmanager

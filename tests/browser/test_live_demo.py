@@ -41,6 +41,11 @@ def test_a_dead_message_is_planned_replayed_and_applied(stage: Live) -> None:
     stage.act("failing")
     expect(stage.node("catalog.dead")).to_have_text("1")
     expect(stage.verdict).to_have_text("1 dead; all else arrived")
+    stage.page.locator("#latest tbody button").first.click()
+    path = stage.page.locator("#path-body")
+    expect(path).to_contain_text("attempt: 3, failed at: ")  # in words, not as JSON
+    assert not re.search(r"[{\[]|\d{10}\.\d", path.inner_text())
+    stage.page.keyboard.press("Escape")
     stage.act("heal")
     stage.act("plan catalog")
     dead = stage.page.locator("#dead")
