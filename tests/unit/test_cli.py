@@ -172,6 +172,13 @@ def test_a_wrong_broker_url_is_said_in_one_sentence(tmp_path: Path, url: str, wo
         assert "a:b@" not in ended.stderr
 
 
+def test_an_empty_trail_is_said(tmp_path: Path) -> None:
+    """An empty answer could be taken for a command that failed."""
+    shown = delivery("--data", str(tmp_path), "dead", "trail")
+    assert (shown.returncode, shown.stdout) == (0, "")
+    assert shown.stderr == "the trail is empty\n"
+
+
 def test_the_status_shows_the_stores_while_the_broker_is_away(tmp_path: Path) -> None:
     """When it is needed most: what is pending is told, the rest is not visible, exit 1."""
     environ = environment(DELIVERY_AMQP_URL=NOBODY)
