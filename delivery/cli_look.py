@@ -62,7 +62,8 @@ def _watch(watcher: Watcher, *, as_json: bool) -> None:
     from delivery.store import StoreUnavailable
 
     shown: Any
-    with Live(console=console(), auto_refresh=False) if not as_json else nullcontext() as live:
+    screen = None if as_json else Live(console=console(wrap=True), auto_refresh=False)
+    with screen or nullcontext() as live:
         while True:
             try:
                 snapshot = watcher.look()

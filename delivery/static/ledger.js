@@ -51,7 +51,7 @@ export function showLedger(now) {
 }
 
 function note(now) {
-  const extra = now.recipients.filter((each) => each.sum?.extra > 0).map((each) => `${each.recipient}: ${shown(each.sum.extra)} more waiting or dead than events that are open: second copies, or strangers.`);
+  const extra = now.recipients.filter((each) => each.sum?.extra > 0 && each.sum.exact).map((each) => `${each.recipient}: ${shown(each.sum.extra)} more waiting or dead than events that are open: second copies, or strangers.`);
   const moving = now.recipients.some((each) => each.sum && !each.sum.exact);
   const unseen = now.recipients.some((each) => !each.sum);
   const state = unseen ? "Not all of it can be seen." : moving ? "By counts; still moving." : "By counts, at rest.";

@@ -39,6 +39,8 @@ def test_a_lost_server_is_said_and_what_happened_meanwhile_is_shown(
         cast["api"].kill()
         expect(lost).to_contain_text("The server has not answered since")
         expect(live.page.locator("body.stale")).to_be_visible()
+        live.page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        expect(lost).to_be_in_viewport()  # wherever somebody reads
         cast.start("api", command).await_event("api.ready")
         publish(url, "two")
         expect(live.node("api")).to_have_text("2")

@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from rich.live import Live
 from support.exchange import delivery, environment
 
 from delivery import __version__
@@ -24,6 +25,7 @@ from delivery.cast import Cast
 from delivery.cli import app
 from delivery.stages import modules, stages_file
 from delivery.stores import Stores
+from delivery.terminal import console
 
 Words = tuple[str, ...]
 ROOT = typer.main.get_command(app)
@@ -170,6 +172,16 @@ def test_a_wrong_broker_url_is_said_in_one_sentence(tmp_path: Path, url: str, wo
         assert_one_sentence(ended, word)
         assert ":guest@" not in ended.stderr
         assert "a:b@" not in ended.stderr
+
+
+def test_a_screen_that_is_drawn_anew_cuts_nothing_off() -> None:
+    """The end of a reason is often the part that helps."""
+    own = console(wrap=True)
+    own.width = 40
+    reason = "no broker at 127.0.0.1:9: [Errno 111] Connection refused"
+    with own.capture() as drawn, Live(reason, console=own, auto_refresh=False):
+        pass
+    assert " ".join(drawn.get().split()) == reason
 
 
 def test_an_empty_trail_is_said(tmp_path: Path) -> None:
