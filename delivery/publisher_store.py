@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from delivery.contract import PublishMaterial
 from delivery.feed import Page, read_page
 from delivery.materials import Accepted, accept
-from delivery.store import BUSY_TIMEOUT, StoreUnavailable, check_writable, file_of
+from delivery.store import BUSY_TIMEOUT, StoreUnavailable, file_of, transaction
 from delivery.tracing import Trace, outbox_summary
 
 __all__ = ["PublisherStore", "SqlitePublisher"]
@@ -72,7 +72,10 @@ class SqlitePublisher:
 
     def check(self) -> None:
         """Write, and see."""
-        check_writable(self._store())
+        with transaction(self._store()) as tx:
+            # A number that SQLite keeps and we do not use: only a real write meets a full disk.
+            (last,) = tx.execute("PRAGMA user_version").fetchone()
+            tx.execute(f"PRAGMA user_version = {(last + 1) % 1_000_000}")
 
     def _store(self) -> sqlite3.Connection:
         if not hasattr(self._opened, "store"):

@@ -100,11 +100,13 @@ def transaction(store: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 def check_writable(store: sqlite3.Connection) -> None:
-    """Write, and see. Raises StoreUnavailable: locked, full, or not ours to write."""
-    with transaction(store) as tx:
-        # A number that SQLite keeps and we do not use: only a real write meets a full disk.
-        (last,) = tx.execute("PRAGMA user_version").fetchone()
-        tx.execute(f"PRAGMA user_version = {(last + 1) % 1_000_000}")
+    """Raise StoreUnavailable if no transaction can be begun: locked, or not ours to write.
+
+    Nothing is written, so a full disk is not met.
+    """
+    with _translated():
+        store.execute("BEGIN IMMEDIATE")
+        store.execute("ROLLBACK")
 
 
 @contextmanager

@@ -84,7 +84,8 @@ def test_every_place_is_on_the_screen(exchange: Exchange, watcher: Watcher) -> N
     wait_for(lambda: watcher.look().recipients[0].waiting.unacked == 0, "a sample")
     seen = watcher.look()
     assert row(seen, "ready") == ["0", "0", "now"]
-    assert row(seen, "unacked") == ["0", "0", "up to 5 s ago"]
+    assert row(seen, "unacked")[:2] == ["0", "0"]
+    assert re.fullmatch(r"up to \d+ s ago", row(seen, "unacked")[2])
     assert row(seen, "retry 50 ms") == ["0", "0", "now"]
     assert row(seen, "retry 60 s") == ["1", "0", "now"]
     assert row(seen, "consumers") == ["1", "1", "now"]
