@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delivery.cli_act import drop, replay
-from delivery.terminal import Terminal, console, show_json, show_json_list
+from delivery.terminal import Terminal, console, say, show_json, show_json_list
 
 if TYPE_CHECKING:
     from delivery.lookout import Lookout
@@ -143,6 +143,8 @@ def trail(
     if as_json:
         show_json(found)
         return
+    if not found:
+        say("the trail is empty")
     for line in trail_lines(found):
         typer.echo(line)
 

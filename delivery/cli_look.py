@@ -29,6 +29,7 @@ def status(
 
     Counts from the broker are exact, but for unacked: the management plugin's samples are up to 5 s
     old. Each figure says how old it is, and what nobody could tell is not visible, never 0.
+    Exit 1 if the broker could not be asked.
 
     Example: delivery status --watch
     """
@@ -41,11 +42,13 @@ def status(
             with contextlib.suppress(KeyboardInterrupt):
                 _watch(watcher, as_json=as_json)
             return
-        snapshot = watcher.look(patient=False)
+        snapshot = watcher.look()
     if as_json:
         show_json(snapshot.fields())
     else:
         console().print(status_screen(snapshot))
+    if snapshot.error:
+        raise typer.Exit(1)
 
 
 def _watch(watcher: Watcher, *, as_json: bool) -> None:
@@ -59,7 +62,8 @@ def _watch(watcher: Watcher, *, as_json: bool) -> None:
     from delivery.store import StoreUnavailable
 
     shown: Any
-    with Live(console=console(), auto_refresh=False) if not as_json else nullcontext() as live:
+    screen = None if as_json else Live(console=console(wrap=True), auto_refresh=False)
+    with screen or nullcontext() as live:
         while True:
             try:
                 snapshot = watcher.look()

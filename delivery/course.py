@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -73,7 +74,11 @@ def find(number: int) -> Title:
 def run(title: Title, options: Sequence[str], progress: Progress) -> int:
     """Run the lesson's script with *options*; record a good run, and return the exit code."""
     begun = time.monotonic()
-    code = subprocess.run([sys.executable, str(title.folder / "run.py"), *options]).returncode
+    command = [sys.executable, str(title.folder / "run.py"), *options]
+    state = {
+        "DELIVERY_DATA": str(progress.file.parent.absolute())
+    }  # the same broker, as --data says
+    code = subprocess.run(command, env=os.environ | state).returncode
     if code == 0 and "--cost" not in options:
         progress.record(title.number, time.monotonic() - begun)
     return code
@@ -86,6 +91,6 @@ def _title(notes: Path) -> Title:
     return Title(
         number=int(notes.parent.name),
         title=title[1] if title else notes.parent.name,
-        promise=" ".join(promise[1].split()) if promise else "",
+        promise=" ".join(promise[1].replace("*", "").split()) if promise else "",
         folder=notes.parent,
     )

@@ -7,6 +7,7 @@ import contextlib
 import inspect
 import multiprocessing
 import os
+import signal
 import sys
 import tempfile
 import uuid
@@ -66,12 +67,18 @@ class Scene:
     def child(self, work: Callable[..., None], *arguments: object) -> int:
         """Run *work* in a process of its own; return its exit code, -9 if it was killed."""
         process = multiprocessing.get_context("spawn").Process(target=work, args=arguments)
-        process.start()
-        process.join(30)
-        if process.is_alive():
+        ours = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C ends it through us
+        try:
+            process.start()
+        finally:
+            signal.signal(signal.SIGINT, ours)
+        try:
+            process.join(30)
+            if process.is_alive():
+                raise DeliveryError(f"{work.__name__} did not end within 30 s")
+        finally:
             process.kill()
             process.join()
-            raise DeliveryError(f"{work.__name__} did not end within 30 s")
         return process.exitcode or 0
 
     def clean(self) -> None:

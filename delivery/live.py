@@ -18,7 +18,7 @@ from delivery.connection import connect
 from delivery.live_counts import Counts, count
 from delivery.live_snapshot import snapshot
 from delivery.live_story import Story
-from delivery.live_watch import Watcher
+from delivery.live_watch import WAITING, Watcher
 from delivery.observe import Waiting, waiting
 from delivery.routes import RECIPIENTS, routes_of
 from delivery.stores import PUBLISHER, Stores
@@ -52,10 +52,10 @@ class Onlooker:
             "stores", lambda: count(publisher, inboxes), period=PERIOD, told=self._hear_counts
         )
         self._places: Watcher[list[Waiting]] = Watcher(
-            "broker", self._look_at_broker, period=PERIOD, told=self._hear_places
+            "broker", self._look_at_broker, period=PERIOD, share=WAITING, told=self._hear_places
         )
         self._unacked: Watcher[Mapping[str, int | None]] = Watcher(
-            "management", self._ask_management, period=1.0
+            "management", self._ask_management, period=1.0, share=WAITING
         )
         self._watchers = (self._counts, self._places, self._unacked)
 

@@ -20,6 +20,7 @@ T = TypeVar("T")
 NOT_YET = "not looked at yet"  # the page knows these words
 AGAIN = 1.0  # seconds at most after a look that failed: what is back must be seen soon
 SHARE = 0.1  # of the time at most that looking may take: a large store is looked at less often
+WAITING = 0.5  # the same where a look is mostly waiting: a slow broker must not be unseen for long
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Seen(Generic[T]):
 class Watcher(Generic[T]):
     """Calls *look* every *period* seconds while somebody watches; *told* hears each new value.
 
+    A slow look is repeated less often: it takes *share* of the time at most.
     *look* may raise DeliveryError, sqlite3.Error, OSError, and pika's AMQPError: that is said in
     place of a value. What it raises otherwise ends the thread, and the age of the value shows it.
     """
@@ -45,11 +47,13 @@ class Watcher(Generic[T]):
         look: Callable[[], T],
         *,
         period: float,
+        share: float = SHARE,
         told: Callable[[T | None], None] = lambda _: None,
     ) -> None:
         self._look = look
         self._told = told
         self._period = period
+        self._share = share
         self._wanted = threading.Event()
         self._closed = threading.Event()
         self.seen: Seen[T] = Seen(None, NOT_YET, time.time(), 0.0)
@@ -82,5 +86,5 @@ class Watcher(Generic[T]):
             took = time.monotonic() - begun
             self.seen = Seen(value, why, time.time(), took)
             self._told(value)
-            rest = max(self._period, took / SHARE) - took
+            rest = max(self._period, took / self._share) - took
             self._closed.wait(min(rest, AGAIN) if why else rest)

@@ -30,7 +30,7 @@ from delivery.retry import retry_later
 from delivery.revision import latest_only
 from delivery.routes import Route
 from delivery.stopping import Stop
-from delivery.store import StoreUnavailable, file_of, reading
+from delivery.store import StoreUnavailable, check_writable, file_of, reading
 from delivery.stores import PUBLISHER
 from delivery.strikes import limit_deaths
 from delivery.topology import Topology, declare
@@ -121,6 +121,7 @@ def _relay(
     batch: int,
     turn: Callable[[], None],
 ) -> None:
+    check_writable(store)  # else it would send again and again what it can't mark
     prepare_to_publish(config)
     with ConfirmedChannel(config.named("relay")) as channel:
         log.info("relay.ready", extra={"broker": config.broker.address})
@@ -203,6 +204,7 @@ def run_receiver(
     watched = Watched(route, config.retries_ms, keep)
 
     def work() -> None:
+        check_writable(store)  # else it would be called ready between two failures
         prepare(config, recipient, own_queues(config.topology(), route))
         settings = config.named(recipient)
         with connect(settings) as inbound, ConfirmedChannel(settings) as outbound:

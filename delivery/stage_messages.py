@@ -81,7 +81,7 @@ class Messages:
         """Put an event on the exchange that no recipient can read, with a *title* of its own."""
         message_id, kind = str(uuid.uuid4()), "material.published.v2"
         event = {"specversion": "1.0", "id": message_id, "type": kind, "data": {"title": title}}
-        body = json.dumps(event).encode()
+        body = json.dumps(event, ensure_ascii=False).encode()
         properties = BasicProperties(message_id=message_id, type=kind, delivery_mode=2)
         with connect(self._config.named("stage")) as connection:
             channel = connection.channel()

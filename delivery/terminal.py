@@ -113,11 +113,11 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
-def console() -> Console:
-    """Return the console for results."""
+def console(*, wrap: bool = False) -> Console:
+    """Return the console for results; to *wrap*, where a screen drawn anew would cut lines off."""
     from rich.console import Console
 
-    return Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
+    return Console(highlight=False, soft_wrap=not wrap, markup=False, emoji=False)
 
 
 def show_json(value: object) -> None:

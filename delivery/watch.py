@@ -62,12 +62,11 @@ class Watcher:
         self._connection: BlockingConnection | None = None
         self._places: dict[str, Waiting] = {}
 
-    def look(self, *, patient: bool = True) -> Snapshot:
-        """Return what is to be seen now. Raises BrokerUnavailable unless *patient*.
+    def look(self) -> Snapshot:
+        """Return what is to be seen now; of a broker that is away the last figures.
 
-        A patient look keeps the broker's last figures, which then are as old as they say. Stores
-        and broker are read in the direction in which events move: one on the way is seen twice
-        rather than never.
+        They then are as old as they say. Stores and broker are read in the direction in which
+        events move: one on the way is seen twice rather than never.
         """
         with closing(self._config.stores.open(PUBLISHER)) as store:
             outbox = outbox_summary(store) | publisher_rates(store) | {"sampled_at": time.time()}
@@ -76,8 +75,6 @@ class Watcher:
             self._ask_broker()
         except (TemporaryError, AMQPError) as trouble:
             self.close()
-            if not patient:
-                raise
             error = describe(trouble)
         seen = tuple(self._seen(name, outbox, error) for name in RECIPIENTS)
         return Snapshot(time.time(), outbox, seen, self._config.retries_ms, error)

@@ -1,5 +1,5 @@
 // The dead: counted always, opened only when somebody asks, replayed only with a plan and a reason.
-import { $, clock, make, say, shown } from "./dom.js";
+import { $, clock, make, say, shown, tone } from "./dom.js";
 
 export function startDead(act) {
   const places = new Map();
@@ -7,21 +7,29 @@ export function startDead(act) {
   function build(name) {
     const count = make("b");
     const list = make("div", { class: "dead-list" });
-    const place = { name, count, list };
+    const place = { name, count, list, note: make("p", { class: "small" }) };
     const head = make("div", { class: "title" }, make("h3", {}, `${name}: `, count, " dead"));
     if (act) {
       const plan = make("button", { type: "button", "data-action": `plan ${name}`, onclick: () => open(place, plan) }, `Open and plan ${name}'s dead`);
       head.append(plan);
       place.plan = plan;
     } else head.append(make("code", {}, `delivery dead list ${name}`));
-    $("dead").append(make("div", {}, head, list));
+    $("dead").append(make("div", {}, head, place.note, list));
     places.set(name, place);
     return place;
   }
 
   async function open(place, pressed) {
+    say(place.note, "");
     const told = await act("plan", { name: place.name }, pressed);
+    if (!told) repeat(place);
     if (told) list(place, told.found);
+  }
+
+  // Where the buttons are, too: the panel that says it may be out of sight.
+  function repeat(place) {
+    say(place.note, $("said").textContent);
+    tone(place.note, $("said").dataset.tone);
   }
 
   function list(place, found) {
@@ -30,7 +38,8 @@ export function startDead(act) {
     const decide = (action, keys, text) =>
       make("button", { type: "button", "data-action": `${action} ${keys ? keys[0] : "all"} ${place.name}`, onclick: async (event) => {
         const done = await act(action, { name: place.name, keys, reason: why.value }, event.currentTarget);
-        if (done) open(place, place.plan);
+        if (done) await open(place, place.plan);
+        repeat(place);
       } }, text);
     const groups = found.groups.map((each) => make("li", {}, `${shown(each.count)} ${each.reason}: ${each.prospect}`));
     const rows = found.messages.map((each) => make("tr", {},

@@ -8,12 +8,20 @@ const ROWS = [
   ["dropped", "dropped", (_, each) => each.receipts?.dropped],
   ["dead", "dead", (_, each) => each.dead],
   ["retry", "waits for a retry", (_, each) => each.retry && sum(each.retry)],
-  ["in_hand", "in hand", (_, each) => each.sum?.in_hand],
+  ["in_hand", "in hand", (now, each) => hand(now, each)],
   ["ready", "ready", (_, each) => each.ready],
   ["pending", "pending in the outbox", (now) => now.outbox && sum(Object.values(now.outbox.pending))],
 ];
 
+export const OLD = 3; // s; stores and queues are looked at four times a second
+
 let cells = null;
+
+// Whoever has ended has nothing in hand: then the look at its queue is older than its end.
+export function hand(now, each) {
+  const ended = now.cast?.some(({ name, state }) => name === each.recipient && state === "ended");
+  return ended && each.sum?.in_hand ? null : each.sum?.in_hand;
+}
 
 function build(now) {
   cells = new Map();
@@ -43,15 +51,24 @@ export function showLedger(now) {
 }
 
 function note(now) {
-  const extra = now.recipients.filter((each) => each.sum?.extra > 0).map((each) => `${each.recipient}: ${shown(each.sum.extra)} more than there are open events: second copies, or strangers.`);
+  const extra = now.recipients.filter((each) => each.sum?.extra > 0 && each.sum.exact).map((each) => `${each.recipient}: ${shown(each.sum.extra)} more waiting or dead than events that are open: second copies, or strangers.`);
   const moving = now.recipients.some((each) => each.sum && !each.sum.exact);
-  const state = moving ? "By counts; still moving." : "By counts, at rest.";
+  const unseen = now.recipients.some((each) => !each.sum);
+  const state = unseen ? "Not all of it can be seen." : moving ? "By counts; still moving." : "By counts, at rest.";
   return [state, ...extra, "The command delivery ledger looks at every id."].join(" ");
 }
 
 export const NOT_YET = "not looked at yet"; // as the server says it
 
+// Figures that are old are no reason for calm.
 export function verdict(now) {
+  const [text, kind] = judge(now);
+  const age = Math.max(now.stores.age, now.broker.age);
+  if (kind === "unknown" || age <= OLD) return [text, kind];
+  return [`${text}, ${Math.round(age)} s ago`, kind === "good" ? "warn" : kind];
+}
+
+function judge(now) {
   if ([now.stores, now.broker].some((each) => each.why === NOT_YET)) return ["Looking ...", "unknown"];
   if (!now.outbox) return ["No publisher's store here", "unknown"];
   if (now.recipients.some((each) => !each.sum)) {

@@ -1,13 +1,12 @@
 // Listen to the server, show each snapshot, and say when there is nobody to listen to.
 import { $, clock, make, say } from "./dom.js";
-import { NOT_YET, showLatest, showLedger } from "./ledger.js";
+import { NOT_YET, OLD, showLatest, showLedger } from "./ledger.js";
 import { openPath } from "./path.js";
 import { Picture } from "./picture.js";
 import { startStage } from "./stage.js";
 import { showChart, showLines } from "./story.js";
 
 const SILENCE = 3500; // ms; the server says something every second
-const OLD = 3; // s; stores and queues are looked at four times a second
 const AGAIN = 1000; // ms between two attempts to reach it
 const token = document.querySelector('meta[name="stage-token"]').content;
 const picture = new Picture($("picture"));

@@ -3,11 +3,19 @@ import { $, clock, make } from "./dom.js";
 
 const words = (name) => name.replaceAll("_", " ");
 
+const WHOSE = ["recipient", "message_id", "event_id"]; // said already, of each failure and decision
+
 function value(name, what) {
-  if (what === null || what === undefined) return "not yet";
-  if (typeof what === "number" && /(_at|_until)$/.test(name)) return clock(what);
-  if (what === "") return "none";
-  return typeof what === "object" ? JSON.stringify(what) : String(what);
+  if (name === "confirmed_at" && what === null) return "not yet";
+  if (what === null || what === undefined || what === "" || what.length === 0) return "none";
+  if (typeof what === "number" && /(_at|_until|^since)$/.test(name)) return clock(what);
+  if (Array.isArray(what)) return what.every((each) => typeof each === "string") ? what.join(", ") : make("ol", {}, ...what.map((each) => make("li", {}, line(each))));
+  return typeof what === "object" ? line(what) : String(what);
+}
+
+function line(record) {
+  const told = Object.entries(record ?? {}).filter(([name, what]) => what !== null && what !== "" && !WHOSE.includes(name));
+  return told.map(([name, what]) => `${words(name)}: ${value(name, what)}`).join(", ");
 }
 
 function facts(record, without = []) {

@@ -1,6 +1,7 @@
 // The topology with live counts, and what moved between two snapshots.
 import { draw, say, shown, sum } from "./dom.js";
 import { Dots } from "./dots.js";
+import { hand } from "./ledger.js";
 import { tall, wide } from "./layout.js";
 
 const narrow = matchMedia("(max-width: 700px)");
@@ -10,14 +11,16 @@ export class Picture {
     this.place = place;
     this.shape = "";
     this.last = null;
+    this.retries = 1;
     narrow.addEventListener("change", () => this.last && this.show(this.last));
   }
 
   show(now) {
     const names = now.recipients.map((each) => each.recipient);
-    const retries = Math.max(1, ...now.recipients.map((each) => each.retry?.length ?? 0));
-    const shape = [narrow.matches, retries, ...names].join();
-    if (shape !== this.shape) this.build(names, retries, shape);
+    // What was seen once stays in the picture when the broker is out of sight.
+    this.retries = Math.max(this.retries, ...now.recipients.map((each) => each.retry?.length ?? 0));
+    const shape = [narrow.matches, this.retries, ...names].join();
+    if (shape !== this.shape) this.build(names, this.retries, shape);
     this.label(now);
     if (this.last && this.last.instance === now.instance) this.move(this.last, now);
     this.last = now;
@@ -87,15 +90,14 @@ export class Picture {
   lane(each, now, of) {
     const name = each.recipient;
     const own = of(name);
-    const hand = each.sum?.in_hand ?? null;
     if (own.state === "running") own.state = "in hand";
     if (!own.state && each.consumers !== null) Object.assign(own, { state: each.consumers ? `${each.consumers} consuming` : "nobody consumes", gone: each.consumers === 0 });
     this.put(`${name}.queue`, `${name} queue`, each.ready, { full: each.ready > 0, state: each.ready === null ? "not seen" : "ready" });
-    this.put(name, name, hand, own);
+    this.put(name, name, hand(now, each) ?? null, own);
     const receipts = each.receipts;
     this.put(`${name}.store`, "applied", receipts?.applied ?? null, { state: receipts ? [receipts.stale && `${receipts.stale} stale`, receipts.duplicates && `${receipts.duplicates} twice`].filter(Boolean).join(", ") : "not seen" });
     this.put(`${name}.dead`, "dead", each.dead, { full: each.dead > 0 });
-    (each.retry ?? [null]).forEach((count, n) => this.put(`${name}.retry.${n + 1}`, `retry ${n + 1}`, count, { full: count > 0, state: now.scale?.[n] ?? "" }));
+    (each.retry ?? Array(this.retries).fill(null)).forEach((count, n) => this.put(`${name}.retry.${n + 1}`, `retry ${n + 1}`, count, { full: count > 0, state: now.scale?.[n] ?? "" }));
   }
 
   move(before, now) {

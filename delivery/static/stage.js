@@ -13,6 +13,8 @@ const MESSAGES = [
   ["mend", "Mend its key", "M"],
 ];
 
+const SLOW = 500; // ms after which an action that goes on says so
+
 export function startStage(token) {
   const dead = startDead(token ? act : null);
   $("main").classList.toggle("plain", !token);
@@ -43,6 +45,8 @@ export function startStage(token) {
 
   async function act(action, order = {}, pressed = null) {
     if (pressed) pressed.disabled = true;
+    const name = pressed?.getAttribute("aria-label") ?? pressed?.firstChild.textContent.trim() ?? action;
+    const working = setTimeout(() => tell(`${name}: working on it ...`, "warn"), SLOW);
     try {
       const answer = await fetch(`/stage/${action}`, {
         method: "POST",
@@ -50,18 +54,20 @@ export function startStage(token) {
         body: JSON.stringify(order),
       });
       const told = await answer.json();
+      clearTimeout(working);
       tell(answer.ok ? told.said ?? "" : told.detail, answer.ok ? "good" : "bad");
       return answer.ok ? told : null;
     } catch {
       tell("The server does not answer.", "bad");
       return null;
     } finally {
+      clearTimeout(working);
       if (pressed) pressed.disabled = pressed.dataset.never === "";
     }
   }
 
   function tell(text, kind) {
-    if (!text) return;
+    if (!text && $("said").dataset.tone !== "warn") return; // only "working on it" is wiped out
     say($("said"), text);
     tone($("said"), kind);
   }

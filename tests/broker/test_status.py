@@ -20,7 +20,7 @@ from support.exchange import Exchange, exchange_on
 from support.waiting import wait_for
 
 from delivery.broker import Broker
-from delivery.connection import BrokerSettings, BrokerUnavailable, connect
+from delivery.connection import BrokerSettings, connect
 from delivery.inbox import prune
 from delivery.status_screen import status_screen
 from delivery.stores import PUBLISHER
@@ -84,7 +84,8 @@ def test_every_place_is_on_the_screen(exchange: Exchange, watcher: Watcher) -> N
     wait_for(lambda: watcher.look().recipients[0].waiting.unacked == 0, "a sample")
     seen = watcher.look()
     assert row(seen, "ready") == ["0", "0", "now"]
-    assert row(seen, "unacked") == ["0", "0", "up to 5 s ago"]
+    assert row(seen, "unacked")[:2] == ["0", "0"]
+    assert re.fullmatch(r"up to \d+ s ago", row(seen, "unacked")[2])
     assert row(seen, "retry 50 ms") == ["0", "0", "now"]
     assert row(seen, "retry 60 s") == ["1", "0", "now"]
     assert row(seen, "consumers") == ["1", "1", "now"]
@@ -201,8 +202,6 @@ def test_the_last_figures_grow_old_while_there_is_no_broker(exchange: Exchange) 
         assert seen.outbox["accepted"] == 1
         assert "the broker was not asked: no broker at 127.0.0.1:9" in drawn(seen)
         assert row(seen, "difference")[0] == "not visible"
-        with pytest.raises(BrokerUnavailable):
-            watcher.look(patient=False)
         watcher._config = own
         assert row(watcher.look(), "ready")[2] == "now"
 

@@ -59,6 +59,7 @@ def demo_url(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def stage(demo_url: str, open_page: Open) -> Live:
     """The demo's page, at rest; begun anew if the test before did not leave it so."""
     live = open_page(demo_url)
+    expect(live.verdict).not_to_contain_text(" s ago")  # nobody watched since the last test
     states = live.page.locator("#cast tbody td:nth-child(2)").all_inner_texts()
     at_rest = live.verdict.inner_text() == "Everything adds up"
     if not at_rest or set(states) != {"running"}:

@@ -41,6 +41,11 @@ def test_a_dead_message_is_planned_replayed_and_applied(stage: Live) -> None:
     stage.act("failing")
     expect(stage.node("catalog.dead")).to_have_text("1")
     expect(stage.verdict).to_have_text("1 dead; all else arrived")
+    stage.page.locator("#latest tbody button").first.click()
+    path = stage.page.locator("#path-body")
+    expect(path).to_contain_text("attempt: 3, failed at: ")  # in words, not as JSON
+    assert not re.search(r"[{\[]|\d{10}\.\d", path.inner_text())
+    stage.page.keyboard.press("Escape")
     stage.act("heal")
     stage.act("plan catalog")
     dead = stage.page.locator("#dead")
@@ -49,6 +54,7 @@ def test_a_dead_message_is_planned_replayed_and_applied(stage: Live) -> None:
     stage.page.fill("#why-catalog", "")
     stage.act("replay all catalog")
     expect(stage.page.locator("#said")).to_contain_text("a replay needs a reason")
+    expect(dead).to_contain_text("a replay needs a reason")  # the panel above may be out of sight
     stage.page.fill("#why-catalog", "the index is back")
     stage.act("replay all catalog")
     stage.await_number("catalog", "applied", 1)
@@ -57,6 +63,7 @@ def test_a_dead_message_is_planned_replayed_and_applied(stage: Live) -> None:
     expect(stage.verdict).to_have_text("Everything adds up")
     stage.await_number("audit", "applied", 1)
     expect(dead).to_contain_text("Nothing is dead.")
+    expect(dead).to_contain_text("replayed: 1 applied")
 
 
 def test_a_late_revision_a_duplicate_and_an_unroutable_one_are_told_apart(stage: Live) -> None:

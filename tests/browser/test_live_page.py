@@ -39,6 +39,8 @@ def test_a_lost_server_is_said_and_what_happened_meanwhile_is_shown(
         cast["api"].kill()
         expect(lost).to_contain_text("The server has not answered since")
         expect(live.page.locator("body.stale")).to_be_visible()
+        live.page.evaluate("scrollTo(0, document.body.scrollHeight)")
+        expect(lost).to_be_in_viewport()  # wherever somebody reads
         cast.start("api", command).await_event("api.ready")
         publish(url, "two")
         expect(live.node("api")).to_have_text("2")
@@ -72,6 +74,29 @@ def test_the_plain_page_only_looks_and_says_what_it_cannot_see(
         expect(live.page.locator("#path-body")).to_contain_text(
             "no event, request or material has the id"
         )
+        judges_old_figures(live)
+
+
+def judges_old_figures(live: Live) -> None:
+    """The page's own judgement, of a state that no test can hold still."""
+    sums = {"on_the_way": 3, "in_hand": 3, "dead": 0, "difference": 0, "exact": False}
+    fresh = {"seen": True, "why": "", "age": 0.3}
+    catalog = {"recipient": "catalog", "sum": sums}
+    now = {"stores": fresh, "broker": fresh, "outbox": {"pending": {}}, "recipients": [catalog]}
+    ask = "async ([what, ...rest]) => (await import('/live/files/ledger.js'))[what](...rest)"
+
+    def asked(what: str, *rest: object) -> object:
+        return live.page.evaluate(ask, [what, *rest])
+
+    calm = {**catalog, "sum": {**sums, "on_the_way": 0, "in_hand": 0}}
+    at_rest = {**now, "recipients": [calm]}
+    assert asked("verdict", now) == ["3 on the way", "warn"]
+    assert asked("verdict", at_rest) == ["Everything adds up", "good"]
+    old = {**at_rest, "broker": {**fresh, "age": 12.4}}
+    assert asked("verdict", old) == ["Everything adds up, 12 s ago", "warn"]
+    states = {state: [{"name": "catalog", "state": state}] for state in ("running", "ended")}
+    assert asked("hand", {**now, "cast": states["running"]}, catalog) == 3
+    assert asked("hand", {**now, "cast": states["ended"]}, catalog) is None
 
 
 def test_without_a_browser_the_tests_say_how_to_get_one() -> None:

@@ -104,11 +104,13 @@ def test_a_store_that_somebody_locks(world: World) -> None:
         closing(world.exchange.config.stores.open(STORE[world.name])) as store,
         transaction(store),
     ):
-        world.exchange.start(world.name)
-        world.await_words("store.unavailable .*database is locked")
+        world.exchange.cast.start(world.name, COMMAND[world.name])
+        world.await_words("store.unavailable .*database is locked.* failures=2")
         both_go_on(world, events)
         nothing_spent(world)
-    it_came_back(world, 1)
+        # Nobody is told in between that it is well, and the relay sends nothing that it can't mark.
+        assert world.actor.said(f"{world.name}.ready") == 0
+    it_came_back(world, 0)
 
 
 @contextlib.contextmanager

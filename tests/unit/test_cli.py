@@ -17,6 +17,7 @@ from pathlib import Path
 import click
 import pytest
 import typer
+from rich.live import Live
 from support.exchange import delivery, environment
 
 from delivery import __version__
@@ -24,6 +25,7 @@ from delivery.cast import Cast
 from delivery.cli import app
 from delivery.stages import modules, stages_file
 from delivery.stores import Stores
+from delivery.terminal import console
 
 Words = tuple[str, ...]
 ROOT = typer.main.get_command(app)
@@ -163,13 +165,43 @@ def test_without_a_broker_a_command_says_how_to_get_one(tmp_path: Path, words: W
 )
 def test_a_wrong_broker_url_is_said_in_one_sentence(tmp_path: Path, url: str, word: str) -> None:
     """Nobody there, no such host, no URL at all: never a traceback, and no password is shown."""
-    for words in (("status",), ("dead", "list", "catalog")):
+    for words in (("ledger",), ("dead", "list", "catalog")):
         ended = delivery(
             *("--data", str(tmp_path), *words), environ=environment(DELIVERY_AMQP_URL=url)
         )
         assert_one_sentence(ended, word)
         assert ":guest@" not in ended.stderr
         assert "a:b@" not in ended.stderr
+
+
+def test_a_screen_that_is_drawn_anew_cuts_nothing_off() -> None:
+    """The end of a reason is often the part that helps."""
+    own = console(wrap=True)
+    own.width = 40
+    reason = "no broker at 127.0.0.1:9: [Errno 111] Connection refused"
+    with own.capture() as drawn, Live(reason, console=own, auto_refresh=False):
+        pass
+    assert " ".join(drawn.get().split()) == reason
+
+
+def test_an_empty_trail_is_said(tmp_path: Path) -> None:
+    """An empty answer could be taken for a command that failed."""
+    shown = delivery("--data", str(tmp_path), "dead", "trail")
+    assert (shown.returncode, shown.stdout) == (0, "")
+    assert shown.stderr == "the trail is empty\n"
+
+
+def test_the_status_shows_the_stores_while_the_broker_is_away(tmp_path: Path) -> None:
+    """When it is needed most: what is pending is told, the rest is not visible, exit 1."""
+    environ = environment(DELIVERY_AMQP_URL=NOBODY)
+    shown = delivery("--data", str(tmp_path), "status", environ=environ)
+    assert (shown.returncode, shown.stderr) == (1, "")
+    assert "accepted 0, confirmed 0, pending 0" in shown.stdout
+    assert re.search(r"^ready +not visible +not visible", shown.stdout, re.M)
+    assert "the broker was not asked: no broker at 127.0.0.1:9" in shown.stdout
+    told = delivery("--data", str(tmp_path), "status", "--json", environ=environ)
+    assert told.returncode == 1
+    assert "no broker at 127.0.0.1:9" in json.loads(told.stdout)["error"]
 
 
 @pytest.mark.parametrize(

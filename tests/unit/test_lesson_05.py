@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import io
+import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -31,3 +34,40 @@ def test_stepping_shows_the_mistake_and_the_cure(
         shown = capsys.readouterr().err.splitlines()
         assert [line for line in shown if line.startswith(">>") and mark in line]
         assert any(f"def {act.__name__}(" in line for line in shown)
+
+
+CTRL_C = """
+import os, time
+from pathlib import Path
+from delivery.lesson import Scene
+
+def work():
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    try:
+        Scene(None, "ns", Path("."), 1.0).child(work)
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+def test_ctrl_c_ends_a_lessons_child_without_a_traceback(tmp_path: Path) -> None:
+    """The terminal's signal reaches both; the lesson alone answers, and takes the child along."""
+    script = tmp_path / "run.py"
+    script.write_text(CTRL_C)
+    with subprocess.Popen(
+        [sys.executable, str(script)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as running:
+        assert running.stdout is not None
+        child = int(running.stdout.readline())
+        os.killpg(running.pid, signal.SIGINT)
+        out, err = running.communicate(timeout=20)
+    assert (out, err) == ("interrupted\n", "")
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)

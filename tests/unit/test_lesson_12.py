@@ -11,6 +11,7 @@ from support.recipients import store_at
 
 from delivery import outbox
 from delivery.audit import append
+from delivery.course import Progress, Title, run
 from delivery.feed import read_page
 from delivery.inbox import once
 from delivery.reconcile import missing
@@ -40,3 +41,12 @@ def test_only_what_is_confirmed_settled_nowhere_and_not_young_is_missing(tmp_pat
         found = missing(read_page(feed), inbox, AUDIT, dead=[dead.id], grace=60.0)
 
     assert [each.event_id for each in found] == [lost.id]
+
+
+def test_a_lesson_looks_for_its_broker_where_data_says(tmp_path: Path) -> None:
+    """--data names the folder for the progress and for the lesson's own process."""
+    look = "import os, sys; sys.exit(7 if os.environ['DELIVERY_DATA'].endswith('/state') else 1)"
+    (tmp_path / "run.py").write_text(look)
+    progress = Progress(tmp_path / "state" / "progress.json")
+    assert run(Title(99, "title", "promise", tmp_path), [], progress) == 7
+    assert progress.seconds() == {}

@@ -22,7 +22,7 @@ from delivery.live_counts import LATEST, Counts, Outgoing, Receipts, count
 from delivery.live_snapshot import snapshot
 from delivery.live_story import KEPT, Story
 from delivery.live_sums import add_up
-from delivery.live_watch import NOT_YET, SHARE, Seen, Watcher
+from delivery.live_watch import NOT_YET, SHARE, WAITING, Seen, Watcher
 from delivery.materials import accept
 from delivery.observe import Waiting
 from delivery.routes import RECIPIENTS, Route
@@ -225,6 +225,23 @@ def test_looking_takes_its_share_of_the_time_and_no_more() -> None:
     wait_for(lambda: len(begun) >= 2, "a second look")
     watcher.close()
     assert begun[1] - begun[0] >= 0.05 / SHARE * 0.95
+
+
+def test_a_look_that_mostly_waits_is_repeated_sooner() -> None:
+    """A broker that took 0.3 s to answer is asked again long before 3 s are over."""
+    begun: list[float] = []
+    pause = threading.Event()
+
+    def look() -> float:
+        begun.append(time.monotonic())
+        pause.wait(0.3)
+        return begun[-1]
+
+    watcher = Watcher("test", look, period=0.01, share=WAITING)
+    watcher.want(True)
+    wait_for(lambda: len(begun) >= 2, "a second look")
+    watcher.close()
+    assert begun[1] - begun[0] < 0.3 / SHARE * 0.8
 
 
 def test_after_a_look_that_failed_the_next_one_comes_soon() -> None:
