@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from delivery.broker import Broker
 from delivery.connection import BrokerSettings
 from delivery.contract import EVENT_TYPE
 from delivery.dead import dead_topology
@@ -39,6 +41,26 @@ class Config:
     retries_ms: tuple[int, ...] = DEFAULT_RETRIES_MS
     management_url: str | None = None
     shape: Callable[[Topology], Topology] = as_it_is
+
+    @classmethod
+    def on(
+        cls,
+        broker: Broker,
+        data: Path,
+        *,
+        namespace: str,
+        retries_ms: tuple[int, ...],
+        shape: Callable[[Topology], Topology] = as_it_is,
+    ) -> Config:
+        """Return the settings of an exchange on *broker* that keeps its files in *data*."""
+        return cls(
+            broker=BrokerSettings(url=broker.amqp_url),
+            stores=Stores(data),
+            namespace=namespace,
+            retries_ms=retries_ms,
+            management_url=broker.management_url,
+            shape=shape,
+        )
 
     @property
     def exchange(self) -> str:
