@@ -72,6 +72,13 @@ class Config:
         """The management plugin, where its address is known."""
         return Management(self.management_url, self.broker.url) if self.management_url else None
 
+    def need_management(self, why: str) -> Management:
+        """Return the management plugin. Raises DeliveryError; *why* is "a policy needs", say."""
+        found = self.management
+        if found is None:
+            raise DeliveryError(f"{why} the management plugin: set DELIVERY_MANAGEMENT_URL")
+        return found
+
     def named(self, process: str) -> BrokerSettings:
         """Return the broker settings under the name that *process* shows on the broker."""
         return replace(self.broker, name=f"{self.namespace} {process}")
