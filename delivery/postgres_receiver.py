@@ -20,9 +20,9 @@ from delivery.postgres_inbox import PostgresHandler, applying, once, prune
 from delivery.postgres_revision import latest_only
 from delivery.postgres_strikes import limit_deaths
 from delivery.recovery import keep_connected
-from delivery.retention import KEEP_DAYS, STEP, oldest_dead
+from delivery.retention import DAY, KEEP_DAYS, STEP, oldest_dead
 from delivery.routes import Route
-from delivery.services import DAY, prepare, receive_with
+from delivery.services import prepare, receive_with
 from delivery.stopping import Stop
 from delivery.store import Schema
 from delivery.verify import own_queues

@@ -28,7 +28,7 @@ from delivery.pipeline import ConfirmedChannel
 from delivery.recovery import keep_connected
 from delivery.refusals import Refusals
 from delivery.relay import only_relay, relay_once
-from delivery.retention import KEEP_DAYS, caretaker, receipts_round, sent_round
+from delivery.retention import DAY, KEEP_DAYS, caretaker, receipts_round, sent_round
 from delivery.retry import retry_later
 from delivery.revision import latest_only
 from delivery.routes import Route
@@ -52,7 +52,6 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 NAP = 0.005  # seconds between two looks for a commit of the API: what a fresh row waits at most
-DAY = 86_400.0  # seconds
 RECHECK = 0.5  # seconds between two looks for rows whose pause is over
 
 
