@@ -86,10 +86,7 @@ def set_up(
                 broker = cluster.broker
                 say(f"broker: {len(cluster.nodes)} nodes, RabbitMQ {broker.version}")
             arena = stack.enter_context(_arena(system, environ, broker, data, stop, cluster))
-            for process in arena.commands:
-                arena.start(process)
-            for process in arena.commands:
-                arena.ready(process)
+            arena.start_all()
             yield arena
     finally:
         shutil.rmtree(data, ignore_errors=True)

@@ -152,10 +152,7 @@ def _arena(
             journal=writer,
             heartbeat=0,
         )
-        for process in arena.commands:
-            arena.start(process)
-        for process in arena.commands:
-            arena.ready(process)
+        arena.start_all()
         yield arena
 
 
