@@ -92,6 +92,13 @@ class Arena:
             environ = {"DELIVERY_AMQP_URL": self.taps[process].url, **environ}
         return self.cast.start(process, self.commands[process], wrap=wrap, **environ)
 
+    def start_all(self) -> None:
+        """Start every process, and wait until all are ready."""
+        for process in self.commands:
+            self.start(process)
+        for process in self.commands:
+            self.ready(process)
+
     def ready(self, process: str, *, since: int | None = None) -> None:
         """Wait until the process says that it is ready, since a mark or since its start."""
         name = process.partition("-")[0]  # relay-2 is a relay, one of several

@@ -11,11 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from delivery.config import Config
 from delivery.errors import DeliveryError
 from delivery.leash import Leash
 from delivery.stopping import Stop
 
-__all__ = ["Actor", "Cast", "Interrupted", "await_that"]
+__all__ = ["Actor", "Cast", "Interrupted", "await_that", "cast_of"]
 
 
 class Interrupted(DeliveryError):
@@ -182,3 +183,12 @@ class Cast:
                 actor.stop()
             if self._leash is not None:
                 self._leash.close()
+
+
+def cast_of(config: Config, environ: Mapping[str, str], stop: Stop) -> Cast:
+    """Return a cast for *config*'s exchange: on its broker, with logs beside its files."""
+    retries = ",".join(map(str, config.retries_ms))
+    data = config.stores.data
+    options = ["--data", str(data), "--namespace", config.namespace, "--retries", retries]
+    own = {**environ, "DELIVERY_AMQP_URL": config.broker.url}
+    return Cast(options, own, data / "logs", stop)

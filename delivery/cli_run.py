@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from delivery.cli_process import (
+    Batch,
+    Host,
+    KeepDays,
+    LogJson,
+    LogLevel,
+    MetricsHost,
+    MetricsPort,
+    Port,
+    Prefetch,
+    Recipient,
+    Telling,
+    watched_process,
+)
 from delivery.terminal import Terminal, say
 
 __all__ = ["api", "publish", "receive", "relay"]
 
-MetricsPort = Annotated[
-    int | None,
-    typer.Option(min=0, max=65535, help="Serve /metrics, /healthz, /readyz here; 0: a free one."),
-]
-MetricsHost = Annotated[str, typer.Option(help="The address to serve them on.")]
-KeepDays = Annotated[
-    float, typer.Option(min=1.0, help="Days after which what is settled is removed.")
-]
-LogLevel = Annotated[Literal["debug", "info", "warning", "error"], typer.Option()]
-LogJson = Annotated[bool, typer.Option("--log-json", help="One JSON object a line.")]
-
 
 def api(
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="A loopback address: the API has no login.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
     log_level: LogLevel = "info",
     log_json: LogJson = False,
 ) -> None:
@@ -57,20 +58,14 @@ def relay(
 
     Example: delivery relay
     """
-    from delivery.logs import log_to_stderr
-    from delivery.otel import export_spans
     from delivery.relay_meter import RelayMeter
     from delivery.services import run_relay
     from delivery.spans import spanned_outbox
     from delivery.stopping import stop_on_signals
-    from delivery.watched import watched
 
-    terminal: Terminal = context.obj
-    log_to_stderr(log_level, as_json=log_json)
-    config = terminal.config(start_broker=True)
-    export_spans("relay", terminal.environ)
-    meter, data = RelayMeter(), config.stores.data
-    with watched("relay", data, meter, host=metrics_host, port=metrics_port) as health:
+    meter = RelayMeter()
+    telling = Telling(log_level, log_json, metrics_host, metrics_port)
+    with watched_process(context.obj, "relay", meter, telling) as (config, health):
         run_relay(
             config,
             stop_on_signals(),
@@ -83,9 +78,9 @@ def relay(
 
 def receive(  # noqa: PLR0917 - typer calls it
     context: typer.Context,
-    recipient: Annotated[str, typer.Argument(help="catalog or audit")],
-    batch: Annotated[int, typer.Option(min=1, help="Most messages in one transaction.")] = 1,
-    prefetch: Annotated[int, typer.Option(min=1, max=65535, help="Most unsettled messages.")] = 50,
+    recipient: Recipient,
+    batch: Batch = 1,
+    prefetch: Prefetch = 50,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     keep_days: KeepDays = 30.0,
@@ -96,23 +91,17 @@ def receive(  # noqa: PLR0917 - typer calls it
 
     Example: delivery receive catalog
     """
-    from delivery.logs import log_to_stderr
     from delivery.meter import ReceiverMeter
-    from delivery.otel import export_spans
     from delivery.routes import check_recipient
     from delivery.services import run_receiver
     from delivery.spans import spanned_handler
     from delivery.stopping import stop_on_signals
-    from delivery.watched import watched
 
-    terminal: Terminal = context.obj
     check_recipient(recipient)  # before a broker is looked for, or even started
-    log_to_stderr(log_level, as_json=log_json)
-    config = terminal.config(start_broker=True)
-    export_spans(recipient, terminal.environ)
-    meter, data = ReceiverMeter(recipient), config.stores.data
-    queue = config.route(recipient).queue
-    with watched(recipient, data, meter, host=metrics_host, port=metrics_port) as health:
+    meter = ReceiverMeter(recipient)
+    telling = Telling(log_level, log_json, metrics_host, metrics_port)
+    with watched_process(context.obj, recipient, meter, telling) as (config, health):
+        queue = config.route(recipient).queue
         run_receiver(
             config,
             recipient,

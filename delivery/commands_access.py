@@ -142,15 +142,9 @@ def _planned(context: typer.Context) -> list[Access]:
 
 
 def _broker(context: typer.Context) -> tuple[Config, Management]:
-    from delivery.errors import DeliveryError
-
     terminal: Terminal = context.obj
     config = terminal.config()
-    if config.management is None:
-        raise DeliveryError(
-            "users are created through the management plugin: set DELIVERY_MANAGEMENT_URL"
-        )
-    return config, config.management
+    return config, config.need_management("users are created through")
 
 
 def _folder(context: typer.Context, passwords: Path | None) -> Path:

@@ -45,13 +45,12 @@ def declare_command(context: typer.Context, as_json: Json = False) -> None:
     from delivery.topology import declare
 
     config: Config = context.obj.config(start_broker=True)
-    if config.management is None:
-        raise DeliveryError("the policy needs the management plugin: set DELIVERY_MANAGEMENT_URL")
+    management = config.need_management("the policy needs")
     with connect(config.named("operator")) as connection:
         declare(connection, _topology(config))
     name = unrouted_queue(config.exchange)
-    config.management.put(
-        f"/api/policies/{config.management.vhost}/{quote(name, safe='')}",
+    management.put(
+        f"/api/policies/{management.vhost}/{quote(name, safe='')}",
         {
             "pattern": f"^{config.exchange.replace('.', '[.]')}$",
             "definition": {"alternate-exchange": name},

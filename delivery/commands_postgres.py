@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from delivery.cli_run import KeepDays, LogJson, LogLevel, MetricsHost, MetricsPort
+from delivery.cli_process import (
+    Batch,
+    Host,
+    KeepDays,
+    LogJson,
+    LogLevel,
+    MetricsHost,
+    MetricsPort,
+    Port,
+    Prefetch,
+    Recipient,
+    Telling,
+    watched_process,
+)
 from delivery.terminal import Terminal
 
 __all__ = ["Url", "need_psycopg", "postgres_app", "register"]
@@ -32,10 +45,8 @@ def register(app: typer.Typer) -> None:
 def api_command(
     context: typer.Context,
     url: Url,
-    host: Annotated[str, typer.Option(help="A loopback address: the API has no login.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535)] = 8080,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
     log_level: LogLevel = "info",
     log_json: LogJson = False,
 ) -> None:
@@ -79,20 +90,14 @@ def relay_command(
     Example: delivery postgres relay --url postgresql://delivery@db/delivery
     """
     need_psycopg()
-    from delivery.logs import log_to_stderr
-    from delivery.otel import export_spans
     from delivery.postgres_relay import run_postgres_relay
     from delivery.relay_meter import RelayMeter
     from delivery.spans import spanned_outbox
     from delivery.stopping import stop_on_signals
-    from delivery.watched import watched
 
-    terminal: Terminal = context.obj
-    log_to_stderr(log_level, as_json=log_json)
-    config = terminal.config(start_broker=True)
-    export_spans("relay", terminal.environ)
-    meter, data = RelayMeter(), config.stores.data
-    with watched("relay", data, meter, host=metrics_host, port=metrics_port) as health:
+    meter = RelayMeter()
+    telling = Telling(log_level, log_json, metrics_host, metrics_port)
+    with watched_process(context.obj, "relay", meter, telling) as (config, health):
         run_postgres_relay(
             config,
             url,
@@ -107,10 +112,10 @@ def relay_command(
 @postgres_app.command("receive")
 def receive_command(  # noqa: PLR0917 - typer calls it
     context: typer.Context,
-    recipient: Annotated[str, typer.Argument(help="catalog or audit")],
+    recipient: Recipient,
     url: Url,
-    batch: Annotated[int, typer.Option(min=1, help="Most messages in one transaction.")] = 1,
-    prefetch: Annotated[int, typer.Option(min=1, max=65535, help="Most unsettled messages.")] = 50,
+    batch: Batch = 1,
+    prefetch: Prefetch = 50,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     keep_days: KeepDays = 30.0,
@@ -122,23 +127,17 @@ def receive_command(  # noqa: PLR0917 - typer calls it
     Example: delivery postgres receive catalog --url postgresql://delivery@db/catalog
     """
     need_psycopg()
-    from delivery.logs import log_to_stderr
     from delivery.meter import ReceiverMeter
-    from delivery.otel import export_spans
     from delivery.postgres_receiver import run_postgres_receiver
     from delivery.routes import check_recipient
     from delivery.spans import spanned_handler
     from delivery.stopping import stop_on_signals
-    from delivery.watched import watched
 
-    terminal: Terminal = context.obj
     check_recipient(recipient)  # before a broker is looked for, or even started
-    log_to_stderr(log_level, as_json=log_json)
-    config = terminal.config(start_broker=True)
-    export_spans(recipient, terminal.environ)
-    meter, data = ReceiverMeter(recipient), config.stores.data
-    queue = config.route(recipient).queue
-    with watched(recipient, data, meter, host=metrics_host, port=metrics_port) as health:
+    meter = ReceiverMeter(recipient)
+    telling = Telling(log_level, log_json, metrics_host, metrics_port)
+    with watched_process(context.obj, recipient, meter, telling) as (config, health):
+        queue = config.route(recipient).queue
         run_postgres_receiver(
             config,
             recipient,

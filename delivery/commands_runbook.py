@@ -116,12 +116,6 @@ def _role(context: typer.Context, role: str) -> tuple[Config, Management, Access
 
 
 def _broker(context: typer.Context) -> tuple[Config, Management]:
-    from delivery.errors import DeliveryError
-
     terminal: Terminal = context.obj
     config = terminal.config()
-    if config.management is None:
-        raise DeliveryError(
-            "this is done through the management plugin: set DELIVERY_MANAGEMENT_URL"
-        )
-    return config, config.management
+    return config, config.need_management("this is done through")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from delivery.broker import Broker
 from delivery.connection import BrokerSettings
 from delivery.contract import EVENT_TYPE
 from delivery.dead import dead_topology
@@ -40,6 +42,26 @@ class Config:
     management_url: str | None = None
     shape: Callable[[Topology], Topology] = as_it_is
 
+    @classmethod
+    def on(
+        cls,
+        broker: Broker,
+        data: Path,
+        *,
+        namespace: str,
+        retries_ms: tuple[int, ...],
+        shape: Callable[[Topology], Topology] = as_it_is,
+    ) -> Config:
+        """Return the settings of an exchange on *broker* that keeps its files in *data*."""
+        return cls(
+            broker=BrokerSettings(url=broker.amqp_url),
+            stores=Stores(data),
+            namespace=namespace,
+            retries_ms=retries_ms,
+            management_url=broker.management_url,
+            shape=shape,
+        )
+
     @property
     def exchange(self) -> str:
         """The exchange that every event is published to."""
@@ -49,6 +71,13 @@ class Config:
     def management(self) -> Management | None:
         """The management plugin, where its address is known."""
         return Management(self.management_url, self.broker.url) if self.management_url else None
+
+    def need_management(self, why: str) -> Management:
+        """Return the management plugin. Raises DeliveryError; *why* is "a policy needs", say."""
+        found = self.management
+        if found is None:
+            raise DeliveryError(f"{why} the management plugin: set DELIVERY_MANAGEMENT_URL")
+        return found
 
     def named(self, process: str) -> BrokerSettings:
         """Return the broker settings under the name that *process* shows on the broker."""

@@ -18,17 +18,15 @@ from rich.console import Console
 from delivery import scenes
 from delivery.books import settled_accounts
 from delivery.broker import Broker
-from delivery.cast import Cast
+from delivery.cast import cast_of
 from delivery.client import read_commands
 from delivery.config import Config
-from delivery.connection import BrokerSettings
 from delivery.errors import DeliveryError
 from delivery.ledger import Account
 from delivery.props import Stage
 from delivery.sandbox import broker_status, disposable_broker, find_broker
 from delivery.stagehand import remove_from_broker
 from delivery.stopping import Stop, stop_on_signals
-from delivery.stores import Stores
 from delivery.tables import ledger_table
 from delivery.terminal import say
 
@@ -114,17 +112,9 @@ def demo_broker(environ: Mapping[str, str], state_folder: Path) -> Iterator[Brok
 def _stage(environ: Mapping[str, str], broker: Broker, stop: Stop) -> Iterator[Stage]:
     """Set up files and names of our own, and take them away afterwards."""
     data = Path(tempfile.mkdtemp(prefix="delivery-demo-"))
-    config = Config(
-        broker=BrokerSettings(url=broker.amqp_url),
-        stores=Stores(data),
-        namespace=f"demo-{uuid.uuid4().hex[:8]}",
-        retries_ms=RETRIES_MS,
-        management_url=broker.management_url,
-    )
-    retries = ",".join(map(str, RETRIES_MS))
-    options = ["--data", str(data), "--namespace", config.namespace, "--retries", retries]
-    own = {**environ, "DELIVERY_AMQP_URL": broker.amqp_url}
-    cast = Cast(options, own, data / "logs", stop)
+    namespace = f"demo-{uuid.uuid4().hex[:8]}"
+    config = Config.on(broker, data, namespace=namespace, retries_ms=RETRIES_MS)
+    cast = cast_of(config, environ, stop)
     try:
         with cast.curtain():
             yield Stage(config, cast)

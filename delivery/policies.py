@@ -28,7 +28,7 @@ def limit_queue(config: Config, queue: str, limit: Limit) -> None:
     """
     bounded(config.topology(), {queue: limit})
     _refuse_overruled(config, queue, limit)
-    management = _plugin(config)
+    management = config.need_management("a policy needs")
     name = _name(queue)
     told = management.queue(queue)
     if told is None:
@@ -51,7 +51,7 @@ def limit_queue(config: Config, queue: str, limit: Limit) -> None:
 
 def unlimit_queue(config: Config, queue: str) -> bool:
     """Take the limit of `limit_queue` away; False if there was none."""
-    management = _plugin(config)
+    management = config.need_management("a policy needs")
     try:
         management.delete(_path(management, _name(queue)))
     except urllib.error.HTTPError as answer:
@@ -69,12 +69,6 @@ def _refuse_overruled(config: Config, queue: str, limit: Limit) -> None:
             raise DeliveryError(
                 f"{queue} is declared with {name} = {have}, which a policy can't change"
             )
-
-
-def _plugin(config: Config) -> Management:
-    if config.management is None:
-        raise DeliveryError("a policy needs the management plugin: set DELIVERY_MANAGEMENT_URL")
-    return config.management
 
 
 def _name(queue: str) -> str:

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from delivery.errors import DeliveryError
-from delivery.store import Schema, StoreDiffers, StoreUnavailable
+from delivery.store import Schema, StoreUnavailable
 
 __all__ = ["Connection", "open_postgres", "reading", "savepoint", "transaction"]
 
@@ -171,14 +171,7 @@ def _install(tx: Connection, schema: Schema) -> None:
         tx.execute(schema.sql.encode())
         tx.execute("INSERT INTO schema_version VALUES (%s, %s)", (schema.name, schema.version))
         return
-    missing = schema.version - row[0]
-    if not 0 <= missing <= len(schema.steps):
-        differs = "newer" if missing < 0 else "older"
-        raise StoreDiffers(
-            f"table group {schema.name!r} has version {row[0]}, this code knows {schema.version};"
-            f" use the {differs} code, or another database"
-        )
-    for step in schema.steps[len(schema.steps) - missing :]:
+    for step in schema.steps_from(row[0], "another database"):
         tx.execute(step.encode())
     tx.execute(
         "UPDATE schema_version SET version = %s WHERE name = %s", (schema.version, schema.name)

@@ -6,24 +6,23 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 
 from pika.adapters.blocking_connection import BlockingConnection
 
 from delivery import postgres_effects, postgres_inbox, postgres_revision, postgres_strikes
 from delivery.config import Config
-from delivery.connection import connect
 from delivery.consumer import consume_with
 from delivery.failures import Failure, Watched
-from delivery.pipeline import ConfirmedChannel
 from delivery.points import reach
 from delivery.postgres import Connection, open_postgres, reading
 from delivery.postgres_inbox import PostgresHandler, applying, once, prune
 from delivery.postgres_revision import latest_only
 from delivery.postgres_strikes import limit_deaths
 from delivery.recovery import keep_connected
-from delivery.retention import KEEP_DAYS, STEP, caretaker, oldest_dead
+from delivery.retention import DAY, KEEP_DAYS, STEP, oldest_dead
 from delivery.routes import Route
-from delivery.services import DAY, policy_of, prepare
+from delivery.services import prepare, receive_with
 from delivery.stopping import Stop
 from delivery.store import Schema
 from delivery.verify import own_queues
@@ -66,7 +65,7 @@ def run_postgres_receiver(
     The arguments are run_receiver's. What failed is told, and not noted in the database.
     """
     route = config.route(recipient)
-    guard = limit_deaths(recipient)
+    handle, guard = wrap(handler_of(route)), limit_deaths(recipient)
     watched = Watched(route, config.retries_ms, tell)
 
     def opened() -> Connection:
@@ -74,31 +73,21 @@ def run_postgres_receiver(
 
     def work() -> None:
         prepare(config, recipient, own_queues(config.topology(), route))
-        settings = config.named(recipient)
-        with (
-            closing(opened()) as store,
-            closing(opened()) as aside,  # for the thread that serves the broker
-            connect(settings) as inbound,
-            ConfirmedChannel(settings) as outbound,
-        ):
-            tend = caretaker(lambda: _receipts_round(aside, inbound, route, keep_days * DAY))
-
-            def meanwhile() -> None:
-                outbound.serve()
-                beat()
-                tend()
-
-            log.info(f"{recipient}.ready", extra={"broker": config.broker.address})
-            consume_with(
-                inbound.channel(),
-                route.queue,
-                applying(store, wrap(handler_of(route)), guard),
-                on_failure=policy_of(route, config.retries_ms, outbound, watched),
+        # The second one is for the thread that serves the broker.
+        with closing(opened()) as store, closing(opened()) as aside:
+            take = partial(
+                consume_with,
+                queue=route.queue,
+                apply=applying(store, handle, guard),
                 batch=batch,
                 prefetch=prefetch,
                 stop=stop,
-                meanwhile=meanwhile,
             )
+
+            def forget(inbound: BlockingConnection) -> Iterator[None]:
+                return _receipts_round(aside, inbound, route, keep_days * DAY)
+
+            receive_with(config, route, take, forget, watched=watched, beat=beat)
 
     keep_connected(work, stop=stop)
     log.info(f"{recipient}.stopped")

@@ -18,8 +18,8 @@ from delivery.postgres_outbox import CHANNEL, SCHEMA, PostgresOutbox, forget_sen
 from delivery.recovery import keep_connected
 from delivery.refusals import Refusals
 from delivery.relay import relay_once
-from delivery.retention import KEEP_DAYS, STEP, caretaker
-from delivery.services import DAY, NAP, RECHECK, prepare_to_publish
+from delivery.retention import DAY, KEEP_DAYS, STEP, caretaker
+from delivery.services import NAP, RECHECK, prepare_to_publish
 from delivery.stopping import Stop
 
 __all__ = ["run_postgres_relay"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Protocol
 
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 
 from delivery.audit import append
@@ -25,7 +28,7 @@ from delivery.pipeline import ConfirmedChannel
 from delivery.recovery import keep_connected
 from delivery.refusals import Refusals
 from delivery.relay import only_relay, relay_once
-from delivery.retention import KEEP_DAYS, caretaker, receipts_round, sent_round
+from delivery.retention import DAY, KEEP_DAYS, caretaker, receipts_round, sent_round
 from delivery.retry import retry_later
 from delivery.revision import latest_only
 from delivery.routes import Route
@@ -41,6 +44,7 @@ __all__ = [
     "policy_of",
     "prepare",
     "prepare_to_publish",
+    "receive_with",
     "run_receiver",
     "run_relay",
 ]
@@ -48,7 +52,6 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 NAP = 0.005  # seconds between two looks for a commit of the API: what a fresh row waits at most
-DAY = 86_400.0  # seconds
 RECHECK = 0.5  # seconds between two looks for rows whose pause is over
 
 
@@ -195,40 +198,71 @@ def run_receiver(
     # Of its own, for the thread that serves the broker; it never waits for the worker's.
     aside = config.stores.open(recipient)
     aside.execute("PRAGMA busy_timeout = 0")
-    guard = limit_deaths()
+    handle, guard = wrap(handler_of(route)), limit_deaths()
+    take = partial(
+        consume,
+        queue=route.queue,
+        store=store,
+        handle=handle,
+        guard=guard,
+        batch=batch,
+        prefetch=prefetch,
+        stop=stop,
+    )
 
     def keep(failure: Failure) -> None:
         note(store, failure)
         tell(failure)
+
+    def forget(inbound: BlockingConnection) -> Iterator[None]:
+        return receipts_round(aside, inbound, route, keep_days * DAY)
 
     watched = Watched(route, config.retries_ms, keep)
 
     def work() -> None:
         check_writable(store)  # else it would be called ready between two failures
         prepare(config, recipient, own_queues(config.topology(), route))
-        settings = config.named(recipient)
-        with connect(settings) as inbound, ConfirmedChannel(settings) as outbound:
-            log.info(f"{recipient}.ready", extra={"broker": config.broker.address})
-
-            tend = caretaker(lambda: receipts_round(aside, inbound, route, keep_days * DAY))
-
-            def meanwhile() -> None:
-                outbound.serve()
-                beat()
-                tend()
-
-            consume(
-                inbound.channel(),
-                route.queue,
-                store,
-                wrap(handler_of(route)),
-                on_failure=policy_of(route, config.retries_ms, outbound, watched),
-                guard=guard,
-                batch=batch,
-                prefetch=prefetch,
-                stop=stop,
-                meanwhile=meanwhile,
-            )
+        receive_with(config, route, take, forget, watched=watched, beat=beat)
 
     keep_connected(work, stop=stop)
     log.info(f"{recipient}.stopped")
+
+
+class Take(Protocol):
+    """What runs ``consume`` or ``consume_with`` with everything else filled in."""
+
+    def __call__(
+        self,
+        channel: BlockingChannel,
+        *,
+        on_failure: FailurePolicy,
+        meanwhile: Callable[[], None],
+    ) -> None:
+        """Consume until a stop that it knows."""
+
+
+def receive_with(
+    config: Config,
+    route: Route,
+    take: Take,
+    forget: Callable[[BlockingConnection], Iterator[None]],
+    *,
+    watched: Watched,
+    beat: Callable[[], None],
+) -> None:
+    """Connect, and do what run_receiver does with its queue, whatever store *take* applies to.
+
+    *forget* begins a round that removes what is old.
+    """
+    settings = config.named(route.recipient)
+    with connect(settings) as inbound, ConfirmedChannel(settings) as outbound:
+        log.info(f"{route.recipient}.ready", extra={"broker": config.broker.address})
+        tend = caretaker(lambda: forget(inbound))
+
+        def meanwhile() -> None:
+            outbound.serve()
+            beat()
+            tend()
+
+        on_failure = policy_of(route, config.retries_ms, outbound, watched)
+        take(inbound.channel(), on_failure=on_failure, meanwhile=meanwhile)

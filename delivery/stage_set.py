@@ -11,14 +11,13 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from delivery.broker import Broker
-from delivery.cast import Cast
+from delivery.cast import cast_of
 from delivery.config import Config
-from delivery.connection import BrokerSettings, BrokerUnavailable
+from delivery.connection import BrokerUnavailable
 from delivery.process import free_ports
 from delivery.routes import RECIPIENTS
 from delivery.stagehand import Stagehand, remove_from_broker
 from delivery.stopping import Stop
-from delivery.stores import Stores
 from delivery.wiretap import Wiretap
 
 __all__ = ["RETRIES_MS", "stage_set"]
@@ -34,16 +33,9 @@ def stage_set(
 ) -> Iterator[tuple[Config, Stagehand, str]]:
     """Give the settings, who moves the processes, and the API's address; remove all afterwards."""
     data = Path(tempfile.mkdtemp(prefix="delivery-live-"))
-    config = Config(
-        broker=BrokerSettings(url=broker.amqp_url),
-        stores=Stores(data),
-        namespace=f"live-{uuid.uuid4().hex[:8]}",
-        retries_ms=RETRIES_MS,
-        management_url=broker.management_url,
-    )
-    retries = ",".join(map(str, RETRIES_MS))
-    options = ["--data", str(data), "--namespace", config.namespace, "--retries", retries]
-    cast = Cast(options, {**environ, "DELIVERY_AMQP_URL": broker.amqp_url}, data / "logs", stop)
+    namespace = f"live-{uuid.uuid4().hex[:8]}"
+    config = Config.on(broker, data, namespace=namespace, retries_ms=RETRIES_MS)
+    cast = cast_of(config, environ, stop)
     (api_port,) = free_ports(1)
     prefetch = ["--prefetch", str(PREFETCH)]
     commands = {

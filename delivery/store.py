@@ -60,6 +60,20 @@ class Schema:
     sql: str
     steps: tuple[str, ...] = ()
 
+    def steps_from(self, known: int, another: str, *, where: str = "") -> tuple[str, ...]:
+        """Return the steps that lead here from version *known*.
+
+        Raises StoreDiffers: its text begins with *where*, and says that *another* would do instead.
+        """
+        missing = self.version - known
+        if not 0 <= missing <= len(self.steps):
+            differs = "newer" if missing < 0 else "older"
+            raise StoreDiffers(
+                f"{where}table group {self.name!r} has version {known}, this code knows"
+                f" {self.version}; use the {differs} code, or {another}"
+            )
+        return self.steps[len(self.steps) - missing :]
+
 
 def open_store(path: str | Path, *schemas: Schema) -> sqlite3.Connection:
     """Open the file at *path*, create the tables of *schemas*, and return the connection.
@@ -206,14 +220,7 @@ def _install(tx: sqlite3.Connection, schema: Schema, path: str | Path) -> None:
         _run(tx, schema.sql)
         tx.execute("INSERT INTO schema_version VALUES (?, ?)", (schema.name, schema.version))
         return
-    missing = schema.version - row[0]
-    if not 0 <= missing <= len(schema.steps):
-        differs = "newer" if missing < 0 else "older"
-        raise StoreDiffers(
-            f"{path}: table group {schema.name!r} has version {row[0]}, this code knows"
-            f" {schema.version}; use the {differs} code, or another file"
-        )
-    for step in schema.steps[len(schema.steps) - missing :]:
+    for step in schema.steps_from(row[0], "another file", where=f"{path}: "):
         _run(tx, step)
     tx.execute(
         "UPDATE schema_version SET version = ? WHERE name = ?", (schema.version, schema.name)

@@ -17,14 +17,12 @@ from delivery.broker import Broker
 from delivery.cast import Cast
 from delivery.cluster import Cluster
 from delivery.config import Config, as_it_is
-from delivery.connection import BrokerSettings
 from delivery.lines import Lines
 from delivery.process import free_ports
 from delivery.quorum import as_quorum
 from delivery.routes import RECIPIENTS
 from delivery.sandbox import disposable_broker
 from delivery.stopping import Stop
-from delivery.stores import Stores
 from delivery.traffic import Journal
 
 __all__ = ["System", "ours", "set_up"]
@@ -88,10 +86,7 @@ def set_up(
                 broker = cluster.broker
                 say(f"broker: {len(cluster.nodes)} nodes, RabbitMQ {broker.version}")
             arena = stack.enter_context(_arena(system, environ, broker, data, stop, cluster))
-            for process in arena.commands:
-                arena.start(process)
-            for process in arena.commands:
-                arena.ready(process)
+            arena.start_all()
             yield arena
     finally:
         shutil.rmtree(data, ignore_errors=True)
@@ -106,14 +101,8 @@ def _arena(
     stop: Stop,
     cluster: Cluster | None,
 ) -> Iterator[Arena]:
-    config = Config(
-        broker=BrokerSettings(url=broker.amqp_url),
-        stores=Stores(data),
-        namespace=NAMESPACE,
-        retries_ms=RETRIES_MS,
-        management_url=broker.management_url,
-        shape=as_quorum if cluster else as_it_is,
-    )
+    shape = as_quorum if cluster else as_it_is
+    config = Config.on(broker, data, namespace=NAMESPACE, retries_ms=RETRIES_MS, shape=shape)
     (port,) = free_ports(1)
     own = {
         **environ,

@@ -82,7 +82,6 @@ class Terminal:
         allow to start one.
         """
         from delivery.config import Config, retries_of
-        from delivery.connection import BrokerSettings
         from delivery.sandbox import broker_status, find_broker, given_broker
 
         broker = given_broker(self.environ)
@@ -98,12 +97,11 @@ class Terminal:
                     " or set DELIVERY_AMQP_URL"
                 )
             broker = found
-        return Config(
-            broker=BrokerSettings(url=broker.amqp_url),
-            stores=self.stores,
+        return Config.on(
+            broker,
+            self.data,
             namespace=self.namespace,
             retries_ms=retries_of(self.retries_ms),
-            management_url=broker.management_url,
             shape=self.shape,
         )
 

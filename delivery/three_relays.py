@@ -21,7 +21,6 @@ from delivery.broker import Broker
 from delivery.cast import Cast, await_that
 from delivery.chaos import Load, Run, not_recovered, put_under_load
 from delivery.config import Config
-from delivery.connection import BrokerSettings
 from delivery.contract import MaterialPublished, material_published
 from delivery.errors import DeliveryError
 from delivery.facts import facts_of
@@ -32,7 +31,6 @@ from delivery.postgres_outbox import SCHEMA, add
 from delivery.routes import RECIPIENTS
 from delivery.schedule import Planned
 from delivery.stopping import Stop
-from delivery.stores import Stores
 from delivery.system import RETRIES_MS
 from delivery.traffic import Entry, Journal
 from delivery.verdict import differences, tally
@@ -86,13 +84,7 @@ def attack_relays(
     part of it: the events are committed as a service would. Raises DeliveryError if it can't begin.
     """
     data = Path(tempfile.mkdtemp(prefix="delivery-relays-"))
-    config = Config(
-        broker=BrokerSettings(url=broker.amqp_url),
-        stores=Stores(data),
-        namespace=namespace,
-        retries_ms=RETRIES_MS,
-        management_url=broker.management_url,
-    )
+    config = Config.on(broker, data, namespace=namespace, retries_ms=RETRIES_MS)
     begun = time.time()
     try:
         with _schema(url) as own, closing(open_postgres(own, SCHEMA)) as store:
@@ -160,10 +152,7 @@ def _arena(
             journal=writer,
             heartbeat=0,
         )
-        for process in arena.commands:
-            arena.start(process)
-        for process in arena.commands:
-            arena.ready(process)
+        arena.start_all()
         yield arena
 
 

@@ -165,6 +165,25 @@ def test_spans_form_one_trace_from_request_to_recipients(
     assert "not ready" in failed[0].status.description
 
 
+def test_a_delivery_has_one_span_also_after_a_connection_was_lost(
+    exchange: Exchange, exporter: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A handler is wrapped once for the whole process, not anew for each connection."""
+    caplog.set_level("INFO", "delivery")
+    exporter.clear()
+    queue = exchange.config.route("audit").queue
+    with running(exchange, "audit"):
+        (first,) = exchange.accept("m-1")
+        exchange.await_receipt("audit", first)
+        exchange.delete_queue(queue)
+        wait_for(lambda: caplog.messages.count("audit.ready") == 2, "it is there again")
+        (second,) = exchange.accept("m-2")
+        exchange.await_receipt("audit", second)
+
+    processed = named(exporter.get_finished_spans(), f"process {queue}")
+    assert [span.attributes["messaging.message.id"] for span in processed] == [first, second]
+
+
 def named(spans: tuple[ReadableSpan, ...], name: str) -> list[Any]:
     return [span for span in spans if span.name == name]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from support.exchange import delivery, environment
 
 from delivery.management import Management
 from delivery.nodes import node_states, trouble
@@ -67,3 +69,21 @@ def test_a_node_that_is_stopped_or_drained_is_named() -> None:
     """No other may go as long as it is so."""
     said = against(two={"running": False}, three={"being_drained": True})
     assert said == ["two is not running", "three is drained: rabbitmq-upgrade revive"]
+
+
+@pytest.mark.parametrize(
+    ("command", "begins"),
+    [
+        ("cluster check", "this is done through"),
+        ("access check", "users are created through"),
+        ("unrouted declare", "the policy needs"),
+        ("queues limit delivery.audit --length 9 --into delivery.audit.dead", "a policy needs"),
+    ],
+)
+def test_a_command_that_needs_the_plugin_says_so(command: str, begins: str, tmp_path: Path) -> None:
+    """Its address is not guessed, and nothing was asked: nobody listens at this broker's."""
+    nobody = environment(DELIVERY_AMQP_URL="amqp://guest:guest@127.0.0.1:9/%2F")
+    nobody.pop("DELIVERY_MANAGEMENT_URL", None)
+    ended = delivery("--data", str(tmp_path), *command.split(), environ=nobody)
+    said = f"error: {begins} the management plugin: set DELIVERY_MANAGEMENT_URL\n"
+    assert (ended.returncode, ended.stdout, ended.stderr) == (1, "", said)
