@@ -47,6 +47,7 @@ QUEUES = tuple(
 )
 RETRY = tuple(queue for queue in QUEUES if ".retry." in queue)
 LOCKS = ("catalog.dead.desk", "audit.dead.desk")
+PARKED = ("events.unrouted", "events.unrouted.desk")
 # By hand, and not from the code: what each role may (names without their namespace).
 MAY: dict[str, dict[str, set[str]]] = {
     "declare": {
@@ -67,7 +68,7 @@ MAY: dict[str, dict[str, set[str]]] = {
     },
     "operator": {
         "configure": {*LOCKS},
-        "write": {DEFAULT, *QUEUES},
+        "write": {DEFAULT, *QUEUES, *PARKED},
         "read": {"catalog.dead", "audit.dead"},
     },
     "reconcile": {
@@ -75,7 +76,7 @@ MAY: dict[str, dict[str, set[str]]] = {
         "write": {DEFAULT},
         "read": {"catalog.dead", "audit.dead"},
     },
-    "watch": {"write": {*QUEUES, *LOCKS}},
+    "watch": {"write": {*QUEUES, *LOCKS, *PARKED}},
 }
 
 
@@ -129,6 +130,7 @@ def test_the_whole_exchange_works_with_a_user_for_each_process(declared: Guarded
 
     shown = exchange.run("status", "--json", **declared.environ("watch"))
     assert "error" not in json.loads(shown.stdout)
+    assert json.loads(shown.stdout)["parked"] is None  # it may look, and there is none
     assert [each["dead"] for each in json.loads(shown.stdout)["recipients"]] == [0, 0]
     ledger = exchange.run("ledger", **declared.environ("operator"))
     assert ledger.returncode == 0, ledger.stdout + ledger.stderr
