@@ -53,7 +53,7 @@ def parked(
     except ChannelClosedByBroker as refusal:
         if refusal.reply_code != ACCESS_REFUSED:
             raise
-        why = "the broker lets this user not look into it"
+        why = "this user may not look into it"
         return Parked(parking.queue, parking.hint, None, False, None, time.time(), why)
     if found is None:
         return None

@@ -25,6 +25,7 @@ from delivery.access import accesses
 from delivery.broker import Broker
 from delivery.confirms import Outcome
 from delivery.connection import AccessRefused, connect
+from delivery.parking import parked
 from delivery.passwords import file_for
 from delivery.pipeline import ConfirmedChannel
 from delivery.postgres_relay import run_postgres_relay
@@ -34,6 +35,7 @@ from delivery.routes import routes_of
 from delivery.services import prepare
 from delivery.stopping import Stop
 from delivery.topology import Exchange, Queue, Topology
+from delivery.unrouted import parking_of
 from delivery.users import remove
 from delivery.verify import verify
 from delivery.vitals import healths
@@ -196,7 +198,7 @@ def test_a_role_has_exactly_its_rights(at_rest: Guarded, role: str) -> None:
     wrong = []
     with connect(at_rest.config(role).broker) as connection:
         acts = Acts(connection, at_rest.exchange.config.topology(), namespace)
-        for short in (EVENTS, DEFAULT, *QUEUES, *LOCKS, "somebody-elses"):
+        for short in (EVENTS, DEFAULT, *QUEUES, *LOCKS, *PARKED, "somebody-elses"):
             name = short if short == DEFAULT else f"{namespace}.{short}"
             kind = "exchange" if short in (EVENTS, DEFAULT) else "queue"
             for right, act in acts.of(kind).items():
@@ -223,6 +225,17 @@ def test_who_may_not_publish_is_told_when_it_starts(at_rest: Guarded) -> None:
     for role, exchange in (("relay", config.exchange), ("catalog", ""), ("declare", "")):
         with connect(at_rest.config(role).broker) as connection:
             verify(connection, Topology(), publishes_to=exchange)
+
+
+def test_who_may_not_look_into_the_parking_queue_is_told_so(at_rest: Guarded) -> None:
+    """Neither 0 nor "there is none": the broker does not say which."""
+    place = parking_of(at_rest.exchange.config.exchange)
+    with connect(at_rest.config("watch").broker) as connection:
+        assert parked(connection, place) is None
+    with connect(at_rest.config("relay").broker) as connection:
+        found = parked(connection, place)
+    assert found is not None
+    assert (found.ready, found.why) == (None, "this user may not look into it")
 
 
 def refusal(right: str, kind: str, name: str, user: str) -> str:
