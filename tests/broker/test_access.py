@@ -227,15 +227,20 @@ def test_who_may_not_publish_is_told_when_it_starts(at_rest: Guarded) -> None:
             verify(connection, Topology(), publishes_to=exchange)
 
 
-def test_who_may_not_look_into_the_parking_queue_is_told_so(at_rest: Guarded) -> None:
-    """Neither 0 nor "there is none": the broker does not say which."""
+def test_who_may_not_look_into_the_parking_queue_is_told_so(
+    at_rest: Guarded, breakable_broker: Broker
+) -> None:
+    """Neither 0 nor "there is none": RabbitMQ 4.3 does not say which. 3.10 lets everybody look."""
     place = parking_of(at_rest.exchange.config.exchange)
     with connect(at_rest.config("watch").broker) as connection:
         assert parked(connection, place) is None
     with connect(at_rest.config("relay").broker) as connection:
         found = parked(connection, place)
-    assert found is not None
-    assert (found.ready, found.why) == (None, "this user may not look into it")
+    if breakable_broker.version.startswith("3.10."):
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.ready, found.why) == (None, "this user may not look into it")
 
 
 def refusal(right: str, kind: str, name: str, user: str) -> str:
