@@ -12,6 +12,7 @@ from delivery.dead import dead_queue
 from delivery.routes import Route
 from delivery.topology import Topology
 from delivery.triage import desk_lock
+from delivery.unrouted import parking_of
 from delivery.verify import own_queues
 
 __all__ = ["DEFAULT_EXCHANGE", "Access", "accesses"]
@@ -58,6 +59,8 @@ def accesses(namespace: str, topology: Topology, routes: Sequence[Route]) -> lis
     locks = tuple(desk_lock(route) for route in routes)
     dead = tuple(dead_queue(route) for route in routes)
     exchanges = _once_each(route.exchange for route in routes)
+    parkings = [parking_of(exchange) for exchange in exchanges]
+    parked = tuple(name for each in parkings for name in (each.queue, each.lock))
     role = partial(Access, namespace=namespace)
     return [
         role(role="declare", **_to_declare(topology)),
@@ -68,13 +71,13 @@ def accesses(namespace: str, topology: Topology, routes: Sequence[Route]) -> lis
         role(
             role="operator",
             configure=locks,
-            write=(DEFAULT_EXCHANGE, *queues),
+            write=(DEFAULT_EXCHANGE, *queues, *parked),
             read=dead,
             tags=("management",),
         ),
         role(role="reconcile", configure=locks, write=(DEFAULT_EXCHANGE,), read=dead),
         # The API's page and `status`: they count, and take nothing.
-        role(role="watch", write=(*queues, *locks), tags=("management",)),
+        role(role="watch", write=(*queues, *locks, *parked), tags=("management",)),
     ]
 
 

@@ -25,7 +25,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Refresh every second.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what is pending, ready, unacked, waiting for a retry, dead, settled; and who consumes.
+    """Say what is pending, parked, ready, unacked, in a retry, dead, settled; and who consumes.
 
     Counts from the broker are exact, but for unacked: the management plugin's samples are up to 5 s
     old. Each figure says how old it is, and what nobody could tell is not visible, never 0.

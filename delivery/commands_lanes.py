@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delivery.errors import DeliveryError
-from delivery.terminal import Terminal, operator, show_json
+from delivery.terminal import PARKINGS, Terminal, operator, show_json
 
 if TYPE_CHECKING:
     from delivery.config import Config
+    from delivery.parking import Parking
     from delivery.topology import Topology
     from delivery.unrouted import Unrouted
 
@@ -25,8 +26,15 @@ Json = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
 def register(app: typer.Typer) -> None:
-    """Add the group ``unrouted`` to the command line."""
+    """Add the group ``unrouted`` to the command line, and its queue to what is looked at."""
     app.add_typer(unrouted_app, name="unrouted")
+    PARKINGS[:] = [_parking]
+
+
+def _parking(exchange: str) -> Parking:
+    from delivery.unrouted import parking_of
+
+    return parking_of(exchange)
 
 
 @unrouted_app.command("declare")

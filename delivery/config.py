@@ -13,6 +13,7 @@ from delivery.dead import dead_topology
 from delivery.errors import DeliveryError
 from delivery.lint import Problem, Publisher, lint
 from delivery.management import Management
+from delivery.parking import Parking
 from delivery.retry import retry_topology
 from delivery.routes import Route, check_recipient, events_exchange, routes_of, topology_of
 from delivery.stores import Stores
@@ -32,7 +33,8 @@ def as_it_is(topology: Topology) -> Topology:
 class Config:
     """Passed to every process of one exchange; *retries_ms* are the delays before each retry.
 
-    *shape* is what a later lesson makes of the topology.
+    *shape* is what a later lesson makes of the topology, *parking* the place for what no queue
+    wants that a later lesson may have given the exchange: whether it is there, the broker says.
     """
 
     broker: BrokerSettings
@@ -41,6 +43,7 @@ class Config:
     retries_ms: tuple[int, ...] = DEFAULT_RETRIES_MS
     management_url: str | None = None
     shape: Callable[[Topology], Topology] = as_it_is
+    parking: Parking | None = None
 
     @classmethod
     def on(

@@ -7,7 +7,7 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from pika.adapters.blocking_connection import BlockingConnection
@@ -16,10 +16,12 @@ from pika.exceptions import AMQPError
 from delivery.config import Config
 from delivery.connection import connect
 from delivery.live_counts import Counts, count
-from delivery.live_snapshot import snapshot
+from delivery.live_snapshot import PARKED, Places, snapshot
 from delivery.live_story import Story
 from delivery.live_watch import WAITING, Watcher
-from delivery.observe import Waiting, waiting
+from delivery.management import Sample
+from delivery.observe import waiting
+from delivery.parking import parked
 from delivery.routes import RECIPIENTS, routes_of
 from delivery.stores import PUBLISHER, Stores
 
@@ -45,19 +47,19 @@ class Onlooker:
         self._stands: dict[str, object] = {}
         self._changed = time.monotonic()
         self._counted: Counts | None = None
-        self._placed: Sequence[Waiting] | None = None
+        self._placed: Places | None = None
         publisher, *others = (_opener(stores, name) for name in (PUBLISHER, *RECIPIENTS))
         inboxes = dict(zip(RECIPIENTS, others, strict=True))
         self._counts: Watcher[Counts] = Watcher(
             "stores", lambda: count(publisher, inboxes), period=PERIOD, told=self._hear_counts
         )
-        self._places: Watcher[list[Waiting]] = Watcher(
+        self._places: Watcher[Places] = Watcher(
             "broker", self._look_at_broker, period=PERIOD, share=WAITING, told=self._hear_places
         )
-        self._unacked: Watcher[Mapping[str, int | None]] = Watcher(
+        self._samples: Watcher[Mapping[str, Sample]] = Watcher(
             "management", self._ask_management, period=1.0, share=WAITING
         )
-        self._watchers = (self._counts, self._places, self._unacked)
+        self._watchers = (self._counts, self._places, self._samples)
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -76,7 +78,7 @@ class Onlooker:
     def snapshot(self) -> dict[str, Any]:
         """Return what was seen last, ready for JSON."""
         calm = time.monotonic() - self._changed
-        return snapshot(self._counts.seen, self._places.seen, self._unacked.seen, calm=calm)
+        return snapshot(self._counts.seen, self._places.seen, self._samples.seen, calm=calm)
 
     def _count_viewers(self, more: int) -> None:
         with self._lock:
@@ -84,35 +86,47 @@ class Onlooker:
             for watcher in self._watchers:
                 watcher.want(self._viewers > 0)
 
-    def _look_at_broker(self) -> list[Waiting]:
+    def _look_at_broker(self) -> Places:
         if self._connection is None or not self._connection.is_open:
             self._config = self._find()
             self._connection = connect(self._config.named("live"))
         assert self._config is not None
         try:
             routes = routes_of(self._config.namespace)
-            return waiting(self._connection, routes, retries=len(self._config.retries_ms))
+            places = waiting(self._connection, routes, retries=len(self._config.retries_ms))
+            return Places(places, parked(self._connection, self._config.parking))
         except (AMQPError, OSError):
             lost, self._connection = self._connection, None
             with contextlib.suppress(AMQPError, OSError):
                 lost.close()
             raise
 
-    def _ask_management(self) -> Mapping[str, int | None]:
-        config = self._config
+    def _ask_management(self) -> Mapping[str, Sample]:
+        config, placed = self._config, self._placed
         if config is None or config.management is None:
             return {}
-        return {r: config.management.unacked(config.route(r).queue) for r in RECIPIENTS}
+        queues = {name: config.route(name).queue for name in RECIPIENTS}
+        if placed and placed.parked:
+            queues[PARKED] = placed.parked.queue
+        found = {}
+        for name, queue in queues.items():
+            with contextlib.suppress(OSError):
+                found[name] = config.management.sample(queue)
+        return found
 
     def _hear_counts(self, new: Counts | None) -> None:
         self.story.compare_counts(self._counted, new)
         self._counted = new
         self._note("stores", (new.outgoing, new.receipts) if new else None)
 
-    def _hear_places(self, new: Sequence[Waiting] | None) -> None:
-        self.story.compare_places(self._placed, new)
-        self._placed = new
-        self._note("queues", [(p.ready, p.retry, p.dead, p.consumers) for p in new or ()])
+    def _hear_places(self, new: Places | None) -> None:
+        old, self._placed = self._placed, new
+        self.story.compare_places(old.recipients if old else None, new.recipients if new else None)
+        if old and new:
+            self.story.compare_parked(old.parked, new.parked)
+        seen = new.recipients if new else ()
+        stand: list[object] = [(p.ready, p.retry, p.dead, p.consumers) for p in seen]
+        self._note("queues", [*stand, new and new.parked and new.parked.ready])
 
     def _note(self, where: str, stand: object) -> None:
         if self._stands.get(where) != stand:

@@ -4,25 +4,36 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from delivery.live_counts import Counts
 from delivery.live_sums import add_up
 from delivery.live_watch import Seen
+from delivery.management import Sample
 from delivery.observe import MANAGEMENT_AGE, Waiting
+from delivery.parking import Parked
 from delivery.routes import RECIPIENTS
 
-__all__ = ["snapshot"]
+__all__ = ["PARKED", "Places", "snapshot"]
 
 SETTLED = MANAGEMENT_AGE + 1.0  # seconds without a change, after which old counters are true
 QUIET = 1.0  # the same for a queue that nobody consumes: its count needs no old counter
+PARKED = "(parked)"  # no recipient's name: what is told of the parking queue
+
+
+@dataclass(frozen=True)
+class Places:
+    """One look at the broker: *parked* is None if there is no parking queue."""
+
+    recipients: Sequence[Waiting]
+    parked: Parked | None = None
 
 
 def snapshot(
     counts: Seen[Counts],
-    places: Seen[list[Waiting]],
-    unacked: Seen[Mapping[str, int | None]],
+    places: Seen[Places],
+    samples: Seen[Mapping[str, Sample]],
     *,
     calm: float,
 ) -> dict[str, Any]:
@@ -30,16 +41,19 @@ def snapshot(
 
     Times are Unix seconds, ages and durations seconds. None stands for what could not be seen.
     """
+    found = places.value.recipients if places.value else ()
+    told, nothing = samples.value or {}, Sample(None, None)
     return {
         "at": time.time(),
         "stores": _note(counts),
         "broker": _note(places),
-        "management": _note(unacked),
+        "management": _note(samples),
         "outbox": _outbox(counts.value),
         "recipients": [
-            _recipient(name, counts.value, places.value, (unacked.value or {}).get(name), calm)
+            _recipient(name, counts.value, found, told.get(name, nothing), calm)
             for name in RECIPIENTS
         ],
+        "parked": _parked(places.value, told.get(PARKED, nothing)),
         "latest": list(counts.value.latest) if counts.value else [],
     }
 
@@ -56,21 +70,29 @@ def _outbox(counts: Counts | None) -> dict[str, Any] | None:
     }
 
 
+def _parked(places: Places | None, sample: Sample) -> dict[str, Any] | None:
+    """Return what is parked; its age is the broker's, so that it alone is no news."""
+    if places is None or places.parked is None:
+        return None
+    fields = asdict(places.parked) | {"kind": sample.kind}
+    return {name: value for name, value in fields.items() if name != "sampled_at"}
+
+
 def _recipient(
     name: str,
     counts: Counts | None,
-    places: Sequence[Waiting] | None,
-    unacked: int | None,
+    places: Sequence[Waiting],
+    sample: Sample,
     calm: float,
 ) -> dict[str, Any]:
-    place = next((each for each in places or () if each.recipient == name), None)
+    place = next((each for each in places if each.recipient == name), None)
     receipts = counts.receipts.get(name) if counts else None
     patience = SETTLED if place and place.consumers else QUIET
     found = add_up(
         counts.outgoing if counts else None,
         receipts,
         place,
-        unacked=unacked,
+        unacked=sample.unacked,
         moving=calm < patience,
     )
     return {
@@ -79,7 +101,8 @@ def _recipient(
         "consumers": place.consumers if place else None,
         "retry": place.retry if place else None,
         "dead": place.dead if place else None,
-        "unacked": unacked,
+        "unacked": sample.unacked,
+        "kind": sample.kind,
         "receipts": asdict(receipts) if receipts else None,
         "sum": asdict(found) if found else None,
     }

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from delivery.live_counts import Counts
 from delivery.observe import Waiting
+from delivery.parking import Parked
 
 __all__ = ["KEPT", "Line", "Story"]
 
@@ -103,6 +104,13 @@ class Story:
             if bool(before.consumers) != bool(place.consumers):
                 what = "consumes" if place.consumers else "nobody consumes its queue"
                 self.tell(place.recipient, what, tone="good" if place.consumers else "bad")
+
+    def compare_parked(self, old: Parked | None, new: Parked | None) -> None:
+        """Tell what no queue wanted since; what somebody held and gives back is not new."""
+        if any(each and each.held for each in (old, new)):
+            return
+        before, now = (each.ready or 0 if each else 0 for each in (old, new))
+        self._more("exchange", "parked: no queue wanted it", "bad", now - before)
 
     def _more(self, who: str, what: str, tone: str, count: int) -> None:
         if count > 0:

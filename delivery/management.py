@@ -8,14 +8,21 @@ import json
 import urllib.error
 import urllib.request
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from delivery.address import tls_context
 from delivery.addresses import addresses
 from delivery.errors import DeliveryError
 
-__all__ = ["Management"]
+__all__ = ["Management", "Sample"]
+
+
+class Sample(NamedTuple):
+    """What the plugin tells of a queue, as of some seconds ago; None: nothing."""
+
+    unacked: int | None
+    kind: str | None  # classic, quorum
 
 
 @dataclass(frozen=True)
@@ -78,14 +85,17 @@ class Management:
     def unacked(self, queue: str) -> int | None:
         """Return the queue's unacked messages as of some seconds ago; None if it has no sample."""
         try:
-            return self.sample(queue)
+            return self.sample(queue).unacked
         except OSError:
             return None
 
-    def sample(self, queue: str) -> int | None:
-        """Return the same, and raise OSError if the plugin does not answer at all."""
-        count = (self.queue(queue) or {}).get("messages_unacknowledged")
-        return count if isinstance(count, int) else None
+    def sample(self, queue: str) -> Sample:
+        """Return that and the queue's kind. Raises OSError if the plugin does not answer at all."""
+        told = self.queue(queue) or {}
+        count, kind = told.get("messages_unacknowledged"), told.get("type")
+        return Sample(
+            count if isinstance(count, int) else None, kind if isinstance(kind, str) else None
+        )
 
     def queue(self, name: str) -> dict[str, Any] | None:
         """Return what is told of a queue; None: the plugin has not heard of it. Raises OSError."""

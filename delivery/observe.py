@@ -11,12 +11,12 @@ from pika.exceptions import ChannelClosedByBroker
 
 from delivery.connection import describe
 from delivery.dead import dead_queue
-from delivery.management import Management
+from delivery.management import Management, Sample
 from delivery.retry import retry_queue
 from delivery.routes import Route
 from delivery.triage import RESOURCE_LOCKED, desk_lock
 
-__all__ = ["Depth", "Waiting", "depth", "waiting"]
+__all__ = ["Depth", "Waiting", "depth", "is_held", "waiting"]
 
 MANAGEMENT_AGE = 5.0  # seconds; RabbitMQ's collect_statistics_interval
 
@@ -43,6 +43,7 @@ class Waiting:
     sampled_at: float  # Unix seconds
     unacked_why: str = ""  # why ``unacked`` is None
     dead_held: bool = False  # somebody looks at the dead messages: ``dead`` lacks what they hold
+    kind: str | None = None  # of its queue: classic, quorum; only the management plugin tells
 
 
 def depth(connection: BlockingConnection, queue: str) -> Depth | None:
@@ -74,14 +75,14 @@ def waiting(
     trouble = "" if management else "the management plugin's address is not known"
     for route in routes:
         own = depth(connection, route.queue)
-        unacked = None
+        sample = Sample(None, None)
         if management and not trouble:  # one that does not answer is not asked again
             try:
-                unacked = management.sample(route.queue)
+                sample = management.sample(route.queue)
             except OSError as error:
                 trouble = f"the management plugin does not answer: {describe(error)}"
         retry = [depth(connection, retry_queue(route, n + 1)) for n in range(retries)]
-        held = _is_held(connection, route)
+        held = is_held(connection, desk_lock(route))
         dead = depth(connection, dead_queue(route))
         counted.append(
             Waiting(
@@ -90,19 +91,21 @@ def waiting(
                 consumers=own.consumers if own else None,
                 retry=tuple(each.ready if each else None for each in retry),
                 dead=dead.ready if dead else None,
-                unacked=unacked,
+                unacked=sample.unacked,
                 unacked_age=MANAGEMENT_AGE,
                 sampled_at=time.time(),
-                unacked_why="" if unacked is not None else trouble or "no sample yet",
+                unacked_why="" if sample.unacked is not None else trouble or "no sample yet",
                 dead_held=held,
+                kind=sample.kind,
             )
         )
     return counted
 
 
-def _is_held(connection: BlockingConnection, route: Route) -> bool:
+def is_held(connection: BlockingConnection, lock: str) -> bool:
+    """Tell whether another connection holds the exclusive queue *lock*."""
     try:
-        depth(connection, desk_lock(route))
+        depth(connection, lock)
     except ChannelClosedByBroker as refusal:
         if refusal.reply_code == RESOURCE_LOCKED:  # it exists, and is another connection's own
             return True

@@ -29,7 +29,7 @@ def status_screen(snapshot: Snapshot) -> Group:
     table.add_column("as of")
     for name, cell, age in _rows(snapshot):
         table.add_row(name, *map(cell, snapshot.recipients), age)
-    lines = [Text(visible(line)) for line in _outbox(snapshot)]
+    lines = [Text(visible(line)) for part in (_outbox, _parked) for line in part(snapshot)]
     return Group(*lines, table, *(Text(visible(line)) for line in _notes(snapshot)))
 
 
@@ -46,6 +46,7 @@ def _rows(snapshot: Snapshot) -> Iterator[tuple[str, Cell, str]]:
         yield f"retry {_delay(delay)}", _place(_retry(n)), broker
     yield "dead", _place(_dead), broker
     yield "consumers", _place(lambda place: _counted(place.consumers)), broker
+    yield "queue kind", _place(lambda place: place.kind or UNSEEN), late
     now = _ago(max(0.0, time.time() - snapshot.taken_at))
     for name in ("applied", "duplicate", "stale", "dropped"):
         yield name, _receipt(name, "{}"), now
@@ -75,6 +76,19 @@ def _outbox(snapshot: Snapshot) -> Iterator[str]:
     )
 
 
+def _parked(snapshot: Snapshot) -> Iterator[str]:
+    if (parked := snapshot.parked) is None:
+        return
+    if parked.ready is None:
+        yield f"parked in {parked.queue}: {UNSEEN}: {parked.why}"
+        return
+    age = _ago(max(0.0, time.time() - parked.sampled_at))
+    count = f"{parked.ready}{' and those that somebody holds' if parked.held else ''}"
+    yield f"parked ({age}): {count} in {parked.queue}, queue kind {parked.kind or UNSEEN}"
+    if parked.ready:
+        yield f"  no queue wanted them; once one does: {parked.hint}"
+
+
 def _notes(snapshot: Snapshot) -> Iterator[str]:
     if snapshot.error:
         yield f"the broker was not asked: {snapshot.error}"
@@ -84,7 +98,8 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
         if seen.difference_why:
             yield f"{seen.recipient}: no difference is told: {seen.difference_why}"
         if seen.difference:
-            yield f"{seen.recipient}: on its way, or lost; by id: delivery ledger"
+            parked = "parked, " if snapshot.parked and snapshot.parked.ready else ""
+            yield f"{seen.recipient}: {parked}on its way, or lost; by id: delivery ledger"
         if seen.surplus:
             yield f"{seen.recipient}: {seen.surplus} beyond what was accepted: copies or foreign"
 

@@ -20,12 +20,14 @@ if TYPE_CHECKING:  # a help text must not wait for pika and pydantic
     from rich.console import Console
 
     from delivery.config import Config
+    from delivery.parking import Parking
     from delivery.stores import Stores
     from delivery.topology import Topology
 
     Shape = Callable[[Topology], Topology]
 
 __all__ = [
+    "PARKINGS",
     "SHAPES",
     "JsonList",
     "Terminal",
@@ -39,6 +41,8 @@ __all__ = [
 
 # What --queues may say, and what loads the shape; a later lesson's module commands_* adds its own.
 SHAPES: dict[str, Callable[[], Shape]] = {}
+# Where an exchange keeps what no queue wants; a later lesson's module commands_* says it.
+PARKINGS: list[Callable[[str], Parking]] = []
 
 
 def _classic() -> Shape:
@@ -97,13 +101,15 @@ class Terminal:
                     " or set DELIVERY_AMQP_URL"
                 )
             broker = found
-        return Config.on(
+        config = Config.on(
             broker,
             self.data,
             namespace=self.namespace,
             retries_ms=retries_of(self.retries_ms),
             shape=self.shape,
         )
+        parking = next((named(config.exchange) for named in PARKINGS), None)
+        return dataclasses.replace(config, parking=parking)
 
 
 def say(text: str) -> None:

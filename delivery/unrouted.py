@@ -15,6 +15,7 @@ from delivery.copies import copy_of
 from delivery.errors import DeliveryError
 from delivery.handling import Delivery
 from delivery.lanes import unrouted_queue
+from delivery.parking import Parking
 from delivery.pipeline import ConfirmedChannel
 from delivery.points import reach
 from delivery.publisher import Message
@@ -22,7 +23,7 @@ from delivery.routing import routed
 from delivery.topology import Topology, declare
 from delivery.triage import DeskBusy, alone, arriving, key_of
 
-__all__ = ["Unrouted", "alarm", "look", "replay_unrouted"]
+__all__ = ["Unrouted", "alarm", "look", "parking_of", "replay_unrouted"]
 
 log = logging.getLogger(__name__)
 
@@ -102,13 +103,20 @@ def replay_unrouted(
     return sent
 
 
+def parking_of(exchange: str) -> Parking:
+    """Return where *exchange* keeps what no queue wants, for whoever counts what waits."""
+    queue = unrouted_queue(exchange)
+    return Parking(queue, f"{queue}.desk", 'delivery unrouted replay --all --reason "..."')
+
+
 @contextmanager
 def _held(
     connection: BlockingConnection, topology: Topology, exchange: str
 ) -> Iterator[tuple[BlockingChannel, Iterator[_Held]]]:
     """Hold what is parked now; what is not acked by the end goes back, in its old order."""
-    queue = unrouted_queue(exchange)
-    with alone(connection, f"{queue}.desk", repr(queue)), _there(connection, queue) as channel:
+    own = parking_of(exchange)
+    queue = own.queue
+    with alone(connection, own.lock, repr(queue)), _there(connection, queue) as channel:
         found = channel.queue_declare(queue, passive=True).method
         if found.consumer_count:
             raise DeskBusy(f"somebody reads {queue!r}; try again when they are done")

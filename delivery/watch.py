@@ -14,6 +14,7 @@ from delivery.config import Config
 from delivery.connection import connect, describe
 from delivery.errors import TemporaryError
 from delivery.observe import Waiting, waiting
+from delivery.parking import Parked, parked
 from delivery.rates import publisher_rates, receipts
 from delivery.routes import RECIPIENTS, routes_of
 from delivery.stores import PUBLISHER
@@ -43,6 +44,7 @@ class Snapshot:
     recipients: tuple[Seen, ...]
     retries_ms: tuple[int, ...]
     error: str = ""
+    parked: Parked | None = None  # None: there is no parking queue, or the broker was never asked
 
     def fields(self) -> dict[str, Any]:
         """Return it for machines, each recipient's figures side by side."""
@@ -51,6 +53,7 @@ class Snapshot:
             {**(asdict(seen.waiting) if seen.waiting else {}), **_own(seen)}
             for seen in self.recipients
         ]
+        shown["parked"] = asdict(self.parked) if self.parked else None
         return shown | ({"error": self.error} if self.error else {})
 
 
@@ -61,6 +64,7 @@ class Watcher:
         self._config = config
         self._connection: BlockingConnection | None = None
         self._places: dict[str, Waiting] = {}
+        self._parked: Parked | None = None
 
     def look(self) -> Snapshot:
         """Return what is to be seen now; of a broker that is away the last figures.
@@ -77,7 +81,8 @@ class Watcher:
             self.close()
             error = describe(trouble)
         seen = tuple(self._seen(name, outbox, error) for name in RECIPIENTS)
-        return Snapshot(time.time(), outbox, seen, self._config.retries_ms, error)
+        retries = self._config.retries_ms
+        return Snapshot(time.time(), outbox, seen, retries, error, self._parked)
 
     def close(self) -> None:
         """Close the connection; the next look opens another."""
@@ -92,6 +97,7 @@ class Watcher:
         routes, retries = routes_of(config.namespace), len(config.retries_ms)
         found = waiting(self._connection, routes, retries=retries, management=config.management)
         self._places = {place.recipient: place for place in found}
+        self._parked = parked(self._connection, config.parking, config.management)
 
     def _seen(self, recipient: str, outbox: dict[str, Any], error: str) -> Seen:
         place = self._places.get(recipient)

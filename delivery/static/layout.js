@@ -10,7 +10,14 @@ function share(x, y, width, height, count) {
   return Array.from({ length: count }, (_, n) => box(x + n * (each + gap), y, each, height));
 }
 
-export function wide(recipients, retries) {
+// Beside the exchange, on an exchange that has one: where what no queue wants is parked.
+function park(plan, place, way) {
+  plan.nodes.parked = place;
+  plan.edges["exchange>parked"] = way;
+  return plan;
+}
+
+export function wide(recipients, retries, parking) {
   const lane = 226, middle = (lane * recipients.length) / 2;
   const nodes = { api: box(6, middle - 58, 130, 116), outbox: box(164, middle - 58, 130, 116), relay: box(322, middle - 58, 130, 116), exchange: box(482, middle - 46, 166, 92) };
   const edges = {
@@ -34,10 +41,11 @@ export function wide(recipients, retries) {
       edges[`${name}.retry.${n + 1}>${name}.queue`] = line([retry.cx, retry.y], [retry.cx, queue.bottom]);
     });
   });
-  return { width: 1280, height: lane * recipients.length, nodes, edges, name: 17, count: 42, small: 28 };
+  const plan = { width: 1280, height: lane * recipients.length, nodes, edges, name: 17, count: 42, small: 28 };
+  return parking ? park(plan, box(482, middle + 84, 166, 62), line([565, middle + 46], [565, middle + 84])) : plan;
 }
 
-export function tall(recipients, retries) {
+export function tall(recipients, retries, parking) {
   const nodes = { api: box(4, 4, 112, 76), outbox: box(139, 4, 112, 76), relay: box(274, 4, 112, 76), exchange: box(110, 112, 170, 58) };
   const edges = {
     "api>outbox": line([116, 42], [139, 42]),
@@ -62,5 +70,6 @@ export function tall(recipients, retries) {
       edges[`${name}.retry.${n + 1}>${name}.queue`] = line([retry.cx, retry.y], [retry.cx, queue.bottom]);
     });
   });
-  return { width: 390, height: 608, nodes, edges, name: 13, count: 27, small: 20 };
+  const plan = { width: 390, height: 608, nodes, edges, name: 13, count: 27, small: 20 };
+  return parking ? park(plan, box(304, 112, 82, 58), line([280, 141], [304, 141])) : plan;
 }

@@ -55,7 +55,8 @@ function note(now) {
   const moving = now.recipients.some((each) => each.sum && !each.sum.exact);
   const unseen = now.recipients.some((each) => !each.sum);
   const state = unseen ? "Not all of it can be seen." : moving ? "By counts; still moving." : "By counts, at rest.";
-  return [state, ...extra, "The command delivery ledger looks at every id."].join(" ");
+  const parked = now.parked?.ready ? [`${shown(now.parked.ready)} parked: a difference may be there.`] : [];
+  return [state, ...extra, ...parked, "The command delivery ledger looks at every id."].join(" ");
 }
 
 export const NOT_YET = "not looked at yet"; // as the server says it
@@ -80,10 +81,13 @@ function judge(now) {
   const pending = sum(Object.values(now.outbox.pending)); // not yet one copy for each recipient
   const way = pending + sum(sums.map((each) => each.on_the_way - pending));
   const dead = sum(sums.map((each) => each.dead));
-  if (lost && sums.some((each) => each.difference && each.exact)) return [`Difference: ${shown(lost)}`, "bad"];
-  if (way) return [`${shown(way)} on the way${dead ? `, ${shown(dead)} dead` : ""}`, "warn"];
+  const parked = now.parked?.ready ?? 0; // in no sum: it may be an event, or a stranger's message
+  const aside = parked ? `, ${shown(parked)} parked` : "";
+  if (lost && sums.some((each) => each.difference && each.exact)) return [`Difference: ${shown(lost)}${aside}`, "bad"];
+  if (way) return [`${shown(way)} on the way${dead ? `, ${shown(dead)} dead` : ""}${aside}`, "warn"];
   if (lost) return ["Counting ...", "warn"];
-  if (dead) return [`${shown(dead)} dead; all else arrived`, "bad"];
+  if (dead) return [`${shown(dead)} dead${aside}; all else arrived`, "bad"];
+  if (parked) return [`${shown(parked)} parked; all else arrived`, "bad"];
   return ["Everything adds up", "good"];
 }
 

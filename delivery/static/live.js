@@ -1,5 +1,5 @@
 // Listen to the server, show each snapshot, and say when there is nobody to listen to.
-import { $, clock, make, say } from "./dom.js";
+import { $, clock, make, say, shown } from "./dom.js";
 import { NOT_YET, OLD, showLatest, showLedger } from "./ledger.js";
 import { openPath } from "./path.js";
 import { Picture } from "./picture.js";
@@ -50,6 +50,8 @@ function show(now, restarted) {
   resets = now.resets ?? 0;
   stage.show(now);
   say($("seen"), `as of ${clock(now.at)} · ${now.mode === "demo" ? "demo: 1 s stands for 30 s" : "read-only"}`);
+  $("parked").hidden = !now.parked;
+  if (now.parked) say($("parked"), parked(now.parked, clock(now.at - now.broker.age)));
   const blind = [["stores", "The stores"], ["broker", "The broker"]].map(([name, what]) => {
     if (now[name].why === NOT_YET) return "";
     if (!now[name].seen) return `${what} can't be seen: ${now[name].why}.`;
@@ -57,6 +59,12 @@ function show(now, restarted) {
   }).filter(Boolean);
   $("blind").hidden = blind.length === 0;
   say($("blind"), blind.join(" "));
+}
+
+function parked({ queue, ready, hint, why }, at) {
+  if (ready === null) return `What is parked in ${queue} can't be seen: ${why}.`;
+  const count = `Parked in ${queue} as of ${at}: ${shown(ready)}.`;
+  return ready ? `${count} No queue wanted ${ready === 1 ? "it" : "them"}; once one does: ${hint}` : count;
 }
 
 function lose() {

@@ -11,15 +11,17 @@ export class Picture {
     this.place = place;
     this.shape = "";
     this.last = null;
+    // What was seen once stays in the picture when the broker is out of sight.
     this.retries = 1;
+    this.parking = false;
     narrow.addEventListener("change", () => this.last && this.show(this.last));
   }
 
   show(now) {
     const names = now.recipients.map((each) => each.recipient);
-    // What was seen once stays in the picture when the broker is out of sight.
     this.retries = Math.max(this.retries, ...now.recipients.map((each) => each.retry?.length ?? 0));
-    const shape = [narrow.matches, this.retries, ...names].join();
+    if (now.broker.seen) this.parking = (now.parked?.ready ?? null) !== null;
+    const shape = [narrow.matches, this.retries, this.parking, ...names].join();
     if (shape !== this.shape) this.build(names, this.retries, shape);
     this.label(now);
     if (this.last && this.last.instance === now.instance) this.move(this.last, now);
@@ -28,7 +30,7 @@ export class Picture {
 
   build(names, retries, shape) {
     this.shape = shape;
-    const plan = (narrow.matches ? tall : wide)(names, retries);
+    const plan = (narrow.matches ? tall : wide)(names, retries, this.parking);
     this.svg = draw("svg", { viewBox: `0 0 ${plan.width} ${plan.height}`, role: "img", "aria-label": "The topology" });
     this.svg.append(draw("defs", {}, draw("marker", { id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, draw("path", { d: "M0,0 L8,4 L0,8 Z", class: "head" }))));
     const pipes = new Map();
@@ -52,7 +54,7 @@ export class Picture {
     const shape =
       id === "exchange"
         ? draw("polygon", { points: [[x, cy], [x + 22, y], [x + w - 22, y], [x + w, cy], [x + w - 22, y + h], [x + 22, y + h]].join(" ") })
-        : draw("rect", { x, y, width: w, height: h, rx: ["queue", "retry", "dead"].includes(kind) ? 4 : 14 });
+        : draw("rect", { x, y, width: w, height: h, rx: ["queue", "retry", "dead", "parked"].includes(kind) ? 4 : 14 });
     const text = (name, dy, size) => draw("text", { class: name, x: cx, y: y + dy, "text-anchor": "middle", "font-size": size });
     const [name, count, state] = low
       ? [text("name", plan.name + 4, plan.name), text("count", h - 9, plan.small), text("state", h + plan.name, plan.name - 2)]
@@ -83,6 +85,7 @@ export class Picture {
     this.put("outbox", "outbox", pending, { full: pending > 0, state: worst ? `${shown(box.pending[worst])} ${worst}` : pending ? "not sent yet" : "all sent" });
     this.put("relay", "relay: sent", box?.confirmed, of("relay"));
     this.put("exchange", narrow.matches ? "exchange" : "topic exchange", now.broker.seen ? "events" : "?", { state: now.broker.seen ? "" : "broker not seen" });
+    this.put("parked", "parked", now.parked?.ready, { full: now.parked?.ready > 0, state: now.parked ? (now.parked.held ? "somebody looks" : now.parked.kind ?? "") : "not seen" });
     for (const each of now.recipients) this.lane(each, now, of);
     this.svg.setAttribute("aria-label", spoken(now, pending));
   }
@@ -92,7 +95,7 @@ export class Picture {
     const own = of(name);
     if (own.state === "running") own.state = "in hand";
     if (!own.state && each.consumers !== null) Object.assign(own, { state: each.consumers ? `${each.consumers} consuming` : "nobody consumes", gone: each.consumers === 0 });
-    this.put(`${name}.queue`, `${name} queue`, each.ready, { full: each.ready > 0, state: each.ready === null ? "not seen" : "ready" });
+    this.put(`${name}.queue`, `${name} queue`, each.ready, { full: each.ready > 0, state: each.ready === null ? "not seen" : each.kind ? `ready, ${each.kind}` : "ready" });
     this.put(name, name, hand(now, each) ?? null, own);
     const receipts = each.receipts;
     this.put(`${name}.store`, "applied", receipts?.applied ?? null, { state: receipts ? [receipts.stale && `${receipts.stale} stale`, receipts.duplicates && `${receipts.duplicates} twice`].filter(Boolean).join(", ") : "not seen" });
@@ -106,6 +109,7 @@ export class Picture {
     send(["api>outbox"], more(before.outbox?.accepted, now.outbox?.accepted));
     const sent = more(before.outbox?.confirmed, now.outbox?.confirmed);
     if (!sent && more(before.outbox?.pending?.returned, now.outbox?.pending?.returned)) send(["outbox>relay", "relay>exchange"], 1, "bad");
+    send(["exchange>parked"], more(before.parked?.ready, now.parked?.ready), "bad");
     for (const [index, each] of now.recipients.entries()) {
       const was = before.recipients[index], name = each.recipient;
       send(["outbox>relay", "relay>exchange", `exchange>${name}.queue`], sent);
@@ -124,5 +128,6 @@ export class Picture {
 
 function spoken(now, pending) {
   const lanes = now.recipients.map((each) => `${each.recipient}: ${shown(each.ready)} ready, ${shown(each.dead)} dead, ${shown(each.receipts?.applied)} applied`);
-  return `Outbox: ${shown(pending)} pending. ${lanes.join(". ")}.`;
+  const parked = now.parked ? ` ${shown(now.parked.ready)} parked beside the exchange.` : "";
+  return `Outbox: ${shown(pending)} pending.${parked} ${lanes.join(". ")}.`;
 }

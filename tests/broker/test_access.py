@@ -25,6 +25,7 @@ from delivery.access import accesses
 from delivery.broker import Broker
 from delivery.confirms import Outcome
 from delivery.connection import AccessRefused, connect
+from delivery.parking import parked
 from delivery.passwords import file_for
 from delivery.pipeline import ConfirmedChannel
 from delivery.postgres_relay import run_postgres_relay
@@ -34,6 +35,7 @@ from delivery.routes import routes_of
 from delivery.services import prepare
 from delivery.stopping import Stop
 from delivery.topology import Exchange, Queue, Topology
+from delivery.unrouted import parking_of
 from delivery.users import remove
 from delivery.verify import verify
 from delivery.vitals import healths
@@ -47,6 +49,7 @@ QUEUES = tuple(
 )
 RETRY = tuple(queue for queue in QUEUES if ".retry." in queue)
 LOCKS = ("catalog.dead.desk", "audit.dead.desk")
+PARKED = ("events.unrouted", "events.unrouted.desk")
 # By hand, and not from the code: what each role may (names without their namespace).
 MAY: dict[str, dict[str, set[str]]] = {
     "declare": {
@@ -67,7 +70,7 @@ MAY: dict[str, dict[str, set[str]]] = {
     },
     "operator": {
         "configure": {*LOCKS},
-        "write": {DEFAULT, *QUEUES},
+        "write": {DEFAULT, *QUEUES, *PARKED},
         "read": {"catalog.dead", "audit.dead"},
     },
     "reconcile": {
@@ -75,7 +78,7 @@ MAY: dict[str, dict[str, set[str]]] = {
         "write": {DEFAULT},
         "read": {"catalog.dead", "audit.dead"},
     },
-    "watch": {"write": {*QUEUES, *LOCKS}},
+    "watch": {"write": {*QUEUES, *LOCKS, *PARKED}},
 }
 
 
@@ -129,6 +132,7 @@ def test_the_whole_exchange_works_with_a_user_for_each_process(declared: Guarded
 
     shown = exchange.run("status", "--json", **declared.environ("watch"))
     assert "error" not in json.loads(shown.stdout)
+    assert json.loads(shown.stdout)["parked"] is None  # it may look, and there is none
     assert [each["dead"] for each in json.loads(shown.stdout)["recipients"]] == [0, 0]
     ledger = exchange.run("ledger", **declared.environ("operator"))
     assert ledger.returncode == 0, ledger.stdout + ledger.stderr
@@ -194,7 +198,7 @@ def test_a_role_has_exactly_its_rights(at_rest: Guarded, role: str) -> None:
     wrong = []
     with connect(at_rest.config(role).broker) as connection:
         acts = Acts(connection, at_rest.exchange.config.topology(), namespace)
-        for short in (EVENTS, DEFAULT, *QUEUES, *LOCKS, "somebody-elses"):
+        for short in (EVENTS, DEFAULT, *QUEUES, *LOCKS, *PARKED, "somebody-elses"):
             name = short if short == DEFAULT else f"{namespace}.{short}"
             kind = "exchange" if short in (EVENTS, DEFAULT) else "queue"
             for right, act in acts.of(kind).items():
@@ -221,6 +225,22 @@ def test_who_may_not_publish_is_told_when_it_starts(at_rest: Guarded) -> None:
     for role, exchange in (("relay", config.exchange), ("catalog", ""), ("declare", "")):
         with connect(at_rest.config(role).broker) as connection:
             verify(connection, Topology(), publishes_to=exchange)
+
+
+def test_who_may_not_look_into_the_parking_queue_is_told_so(
+    at_rest: Guarded, breakable_broker: Broker
+) -> None:
+    """Neither 0 nor "there is none": RabbitMQ 4.3 does not say which. 3.10 lets everybody look."""
+    place = parking_of(at_rest.exchange.config.exchange)
+    with connect(at_rest.config("watch").broker) as connection:
+        assert parked(connection, place) is None
+    with connect(at_rest.config("relay").broker) as connection:
+        found = parked(connection, place)
+    if breakable_broker.version.startswith("3.10."):
+        assert found is None
+    else:
+        assert found is not None
+        assert (found.ready, found.why) == (None, "this user may not look into it")
 
 
 def refusal(right: str, kind: str, name: str, user: str) -> str:

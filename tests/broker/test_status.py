@@ -22,9 +22,11 @@ from support.waiting import wait_for
 from delivery.broker import Broker
 from delivery.connection import BrokerSettings, connect
 from delivery.inbox import prune
+from delivery.parking import Parking
 from delivery.status_screen import status_screen
 from delivery.stores import PUBLISHER
-from delivery.triage import held
+from delivery.topology import Queue, Topology, declare
+from delivery.triage import alone, held
 from delivery.watch import Snapshot, Watcher
 
 NOBODY = "amqp://guest:guest@127.0.0.1:9/%2F"
@@ -89,6 +91,7 @@ def test_every_place_is_on_the_screen(exchange: Exchange, watcher: Watcher) -> N
     assert row(seen, "retry 50 ms") == ["0", "0", "now"]
     assert row(seen, "retry 60 s") == ["1", "0", "now"]
     assert row(seen, "consumers") == ["1", "1", "now"]
+    assert row(seen, "queue kind")[:2] == ["classic", "classic"]
     assert row(seen, "applied")[:2] == ["1", "2"]
     assert row(seen, "duplicate")[:2] == ["0", "1"]
     assert row(seen, "difference") == ["0", "0", "by counts"]
@@ -182,6 +185,34 @@ def test_a_queue_that_does_not_exist_is_not_0(
         closing(Watcher(bare.config)) as watcher,
     ):
         assert row(watcher.look(), "dead")[:2] == ["no queue", "no queue"]
+
+
+def test_what_is_parked_is_on_the_screen_if_there_is_such_a_queue(exchange: Exchange) -> None:
+    """No queue: not a word, and not 0. Held by somebody: said. Lost from sight: as old as it is."""
+    queue = f"{exchange.config.namespace}.parking"
+    place = Parking(queue, f"{queue}.desk", "the command")
+    with (
+        closing(Watcher(replace(exchange.config, parking=place))) as watcher,
+        connect(exchange.config.broker) as other,
+    ):
+        assert (watcher.look().fields()["parked"], "parked" in drawn(watcher.look())) == (None, 0)
+        declare(other, Topology(queues=(Queue(queue),)))
+        try:
+            wait_for(lambda: "queue kind classic" in drawn(watcher.look()), "the plugin knows it")
+            assert f"parked (now): 0 in {queue}, queue kind classic\n" in drawn(watcher.look())
+            exchange.put("catalog", b"{}", "x-1", queue=queue)
+            wait_for(lambda: watcher.look().fields()["parked"]["ready"] == 1, "it is counted")
+            text = drawn(watcher.look())
+            assert f"parked (now): 1 in {queue}, queue kind classic\n" in text
+            assert "  no queue wanted them; once one does: the command\n" in text
+            with alone(other, place.lock, "a test"):
+                assert f"1 and those that somebody holds in {queue}" in drawn(watcher.look())
+            assert f"parked (now): 1 in {queue}" in drawn(watcher.look())
+            watcher._config = replace(watcher._config, broker=BrokerSettings(url=NOBODY))
+            watcher.close()
+            wait_for(lambda: re.search(r"parked \(\d+ s ago\): 1 in", drawn(watcher.look())), "old")
+        finally:
+            other.channel().queue_delete(queue)
 
 
 def test_the_last_figures_grow_old_while_there_is_no_broker(exchange: Exchange) -> None:

@@ -62,6 +62,9 @@ def test_caught_listed_and_replayed_on_an_exchange_that_runs(exchange: Exchange)
         }
     ]
     assert len(parsed(exchange, "list", "--check", code=1)) == 1
+    seen = json.loads(exchange.run("status", "--json").stdout)["parked"]
+    assert (seen["queue"], seen["ready"]) == (made["parking"], 1)
+    assert "delivery unrouted replay" in seen["hint"]
     assert parsed(exchange, "replay", "--all", "--reason", "try") == []
     exchange.start("catalog")  # it declares the topology, and is no conflict with the policy
     assert exchange.run("topology", "declare").returncode == 0

@@ -19,12 +19,14 @@ from delivery.handling import Effect
 from delivery.inbox import once
 from delivery.live import Onlooker
 from delivery.live_counts import LATEST, Counts, Outgoing, Receipts, count
-from delivery.live_snapshot import snapshot
+from delivery.live_snapshot import PARKED, Places, snapshot
 from delivery.live_story import KEPT, Story
 from delivery.live_sums import add_up
 from delivery.live_watch import NOT_YET, SHARE, WAITING, Seen, Watcher
+from delivery.management import Sample
 from delivery.materials import accept
 from delivery.observe import Waiting
+from delivery.parking import Parked
 from delivery.routes import RECIPIENTS, Route
 from delivery.store import transaction
 from delivery.stores import PUBLISHER, Stores
@@ -171,6 +173,31 @@ def test_what_was_not_seen_is_none_in_the_snapshot_and_says_why() -> None:
     for each in found["recipients"]:
         values = {each[name] for name in ("ready", "consumers", "retry", "dead", "receipts", "sum")}
         assert values == {None}
+
+
+def parking(ready: int | None = 3, *, held: bool = False, at: float = 0.0) -> Parked:
+    return Parked("e.unrouted", "the command", ready, held, None, at)
+
+
+def test_what_is_parked_is_told_and_its_age_alone_is_no_news() -> None:
+    """Its count and kind; None if there is no parking queue, or nobody saw the broker."""
+    nothing: Seen[Counts] = Seen(None, "", 0.0, 0.0)
+    samples = Seen({PARKED: Sample(0, "quorum")}, "", 0.0, 0.0)
+
+    def told(places: Places | None) -> object:
+        return snapshot(nothing, Seen(places, "", 0.0, 0.0), samples, calm=60.0)["parked"]
+
+    first, second = (told(Places([place()], parking(at=at))) for at in (1.0, 2.0))
+    assert first == second
+    assert first == {
+        "queue": "e.unrouted",
+        "hint": "the command",
+        "ready": 3,
+        "held": False,
+        "kind": "quorum",
+        "why": "",
+    }
+    assert [told(Places([place()])), told(None)] == [None, None]
 
 
 def test_a_lookout_looks_only_while_somebody_watches(tmp_path: Path) -> None:
@@ -328,3 +355,16 @@ def test_news_is_what_there_is_more_of() -> None:
     story.clear()
     story.compare_counts(new, old)
     assert story.since(0) == []
+
+
+def test_what_is_parked_is_news_but_not_what_somebody_gave_back() -> None:
+    """A look at the parked messages takes them out of the count for a moment."""
+    story = Story()
+    story.compare_parked(None, parking(1))
+    story.compare_parked(parking(1), parking(0, held=True))
+    story.compare_parked(parking(0, held=True), parking(1))
+    story.compare_parked(parking(1), parking(3))
+    story.compare_parked(parking(3), None)
+    assert [(line.who, line.what, line.count) for line in story.since(0)] == [
+        ("exchange", "parked: no queue wanted it", 3)
+    ]

@@ -1,0 +1,68 @@
+"""Count what no queue wanted, where the broker keeps it aside."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from pika.adapters.blocking_connection import BlockingConnection
+from pika.exceptions import ChannelClosedByBroker
+
+from delivery.management import Management
+from delivery.observe import depth, is_held
+
+__all__ = ["Parked", "Parking", "parked"]
+
+ACCESS_REFUSED = 403  # AMQP 0-9-1, reply codes
+
+
+@dataclass(frozen=True)
+class Parking:
+    """Where what no queue wants is kept, if somebody has given the exchange such a place.
+
+    Whoever looks into *queue* holds the queue *lock*; *hint* is the command that empties it.
+    """
+
+    queue: str
+    lock: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Parked:
+    """What waits in a parking queue. None: nobody could tell."""
+
+    queue: str
+    hint: str
+    ready: int | None
+    held: bool  # somebody looks at the parked messages: ``ready`` lacks what they hold
+    kind: str | None  # classic or quorum, as the management plugin says
+    sampled_at: float  # Unix seconds
+    why: str = ""  # why ``ready`` is None
+
+
+def parked(
+    connection: BlockingConnection, parking: Parking | None, management: Management | None = None
+) -> Parked | None:
+    """Return what is parked now, None if there is no parking queue."""
+    if parking is None:
+        return None
+    try:
+        found = depth(connection, parking.queue)
+        held = found is not None and is_held(connection, parking.lock)
+    except ChannelClosedByBroker as refusal:
+        if refusal.reply_code != ACCESS_REFUSED:
+            raise
+        why = "this user may not look into it"
+        return Parked(parking.queue, parking.hint, None, False, None, time.time(), why)
+    if found is None:
+        return None
+    kind = _kind(management, parking.queue)
+    return Parked(parking.queue, parking.hint, found.ready, held, kind, time.time())
+
+
+def _kind(management: Management | None, queue: str) -> str | None:
+    try:
+        return management.sample(queue).kind if management else None
+    except OSError:
+        return None
