@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from delivery.terminal import Terminal, operator, show_json_list
+from delivery.terminal import Terminal, operator, say, show_json_list
 
 if TYPE_CHECKING:
     from delivery.desk import Desk
@@ -27,7 +29,7 @@ def _desk(context: typer.Context, recipient: str) -> Desk:
     from delivery.desk import Desk
 
     terminal: Terminal = context.obj
-    return Desk(terminal.config(), recipient)
+    return Desk(terminal.config(), recipient, say=say)
 
 
 def replay(
@@ -53,19 +55,18 @@ def replay(
 
     Example: delivery dead replay catalog --group exhausted --rate 50 --reason "index is back"
     """
+    from delivery.acts import Acts
     from delivery.plan import Result
 
-    with _desk(context, recipient) as desk:
-        keys = desk.choose(ids or [], every=every, group=group)
-        results = desk.replay(
-            keys, reason=reason, operator=operator(), force=force, seconds=wait, rate=rate
-        )
-        said = {planned.message.key: result.value for planned, result in results}
-        vanished = {key: desk.absence(key) for key in sorted(keys - said.keys())}
-    _report(said, vanished, as_json=as_json)
-    good = (Result.APPLIED, Result.ALREADY_APPLIED, Result.STALE)
-    done = not vanished and all(result in good for _, result in results)
-    raise typer.Exit(0 if done else 1)
+    with closing(Acts()) as sheet:
+        with _desk(context, recipient) as desk:
+            desk.choose_on(sheet, ids or [], every=every, group=group)
+            desk.replay_all(
+                sheet, reason=reason, operator=operator(), force=force, seconds=wait, rate=rate
+            )
+        _report(sheet.said(), as_json=as_json)
+        good = {each.value for each in (Result.APPLIED, Result.ALREADY_APPLIED, Result.STALE)}
+        raise typer.Exit(0 if sheet.outcomes() <= good else 1)
 
 
 def drop(
@@ -82,20 +83,21 @@ def drop(
 
     Example: delivery dead drop catalog --id 0f8e --reason "test data"
     """
-    with _desk(context, recipient) as desk:
-        keys = desk.choose(ids or [], every=every, group=group)
-        dropped = set(desk.drop(keys, reason=reason, operator=operator()))
-        vanished = {key: desk.absence(key) for key in sorted(keys - dropped)}
-    _report(dict.fromkeys(sorted(dropped), "dropped"), vanished, as_json=as_json)
-    raise typer.Exit(1 if vanished else 0)
+    from delivery.acts import Acts
+    from delivery.desk import DROPPED
+
+    with closing(Acts()) as sheet:
+        with _desk(context, recipient) as desk:
+            desk.choose_on(sheet, ids or [], every=every, group=group)
+            desk.drop_all(sheet, reason=reason, operator=operator())
+        _report(sheet.said(), as_json=as_json)
+        raise typer.Exit(0 if sheet.outcomes() <= {DROPPED} else 1)
 
 
-def _report(said: dict[str, str], vanished: dict[str, str], *, as_json: bool) -> None:
+def _report(said: Iterable[tuple[str, str]], *, as_json: bool) -> None:
     if as_json:
-        both = (said | vanished).items()
-        show_json_list({"id": key, "result": result} for key, result in both)
+        show_json_list({"id": key, "result": result} for key, result in said)
         return
-    for key, result in said.items():
-        typer.echo(f"{key}  {result}")
-    for sentence in vanished.values():
-        typer.echo(sentence)
+    for key, result in said:
+        # Why it is not there begins with its key.
+        typer.echo(result if result.startswith(f"{key} ") else f"{key}  {result}")

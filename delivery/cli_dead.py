@@ -1,4 +1,4 @@
-"""The commands that look at dead messages: groups, list, show, plan, trail."""
+"""The commands on dead messages; here are those for groups, one in full, and the trail."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from delivery.cli_act import drop, replay
-from delivery.terminal import Terminal, console, say, show_json, show_json_list
+from delivery.cli_list import list_command, plan
+from delivery.terminal import Terminal, console, say, show_json
 
 if TYPE_CHECKING:
     from delivery.lookout import Lookout
@@ -20,7 +21,6 @@ dead_app = typer.Typer(
     rich_markup_mode=None,
 )
 Recipient = Annotated[str, typer.Argument(help="catalog or audit")]
-Group = Annotated[str, typer.Option(help="Only what is dead for this reason.")]
 Json = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
@@ -55,25 +55,6 @@ def groups(
         console().print(groups_table(found))
 
 
-@dead_app.command("list")
-def list_command(
-    context: typer.Context, recipient: Recipient, group: Group = "", as_json: Json = False
-) -> None:
-    """List a recipient's dead messages, oldest first.
-
-    Example: delivery dead list catalog
-    """
-    from delivery.tables import dead_fields, dead_table, parts
-
-    with _lookout(context, recipient) as lookout:
-        messages = [each for each in lookout.browse() if group in ("", each.reason)]
-    if as_json:
-        show_json_list(map(dead_fields, messages))
-        return
-    for title, part in parts(f"dead messages of {recipient}", messages):
-        console().print(dead_table(title, part))
-
-
 @dead_app.command()
 def show(
     context: typer.Context,
@@ -95,25 +76,6 @@ def show(
     for message in found:
         for line in full_lines(message):
             typer.echo(line)
-
-
-@dead_app.command()
-def plan(
-    context: typer.Context, recipient: Recipient, group: Group = "", as_json: Json = False
-) -> None:
-    """Say for each dead message what a replay would do. Nothing is changed.
-
-    Example: delivery dead plan catalog
-    """
-    from delivery.tables import parts, plan_fields, plan_table
-
-    with _lookout(context, recipient) as lookout:
-        messages = [each for each in lookout.browse() if group in ("", each.reason)]
-        if as_json:
-            show_json_list(plan_fields(each) for each in lookout.plan(messages))
-            return
-        for title, part in parts(f"replay plan for {recipient} (nothing was changed)", messages):
-            console().print(plan_table(title, lookout.plan(part)))
 
 
 @dead_app.command()
@@ -149,5 +111,7 @@ def trail(
         typer.echo(line)
 
 
+dead_app.command("list")(list_command)
+dead_app.command()(plan)
 dead_app.command()(replay)
 dead_app.command()(drop)

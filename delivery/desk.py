@@ -3,38 +3,60 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Container, Iterator, Sequence
+from contextlib import closing
+from itertools import islice
 
+from delivery.acts import Acts
+from delivery.choice import choose
 from delivery.config import Config
 from delivery.decisions import record_drop, record_replay
 from delivery.errors import DeliveryError
 from delivery.lookout import Lookout
+from delivery.outcome import await_results
 from delivery.pipeline import ConfirmedChannel
-from delivery.plan import Planned, Prospect, Result, results
+from delivery.plan import Planned, Prospect, Result
 from delivery.points import reach
-from delivery.replay import drop, replay
+from delivery.progress import ticker, told
+from delivery.replay import dropping, replaying
 from delivery.stores import PUBLISHER
 from delivery.trail import Action, begin, conclude
 from delivery.triage import DeadMessage
 
 __all__ = ["Desk"]
 
+DROPPED = "dropped"
+NAMED = 20  # messages that a refusal names
+
 
 class Desk(Lookout):
-    """A lookout that can act, too; each act is kept in the publisher's trail before it is done."""
+    """A lookout that can act, too; each act is kept in the publisher's trail before it is done.
 
-    def __init__(self, config: Config, recipient: str) -> None:
+    *say* is told how far long work is.
+    """
+
+    def __init__(
+        self, config: Config, recipient: str, *, say: Callable[[str], object] = lambda text: None
+    ) -> None:
         super().__init__(config, recipient)
         self._publisher = config.stores.open(PUBLISHER)
+        self._say = say
 
     def close(self) -> None:
         """Close the stores and the connection."""
         self._publisher.close()
         super().close()
 
+    def choose_on(
+        self, sheet: Acts, ids: Sequence[str], *, every: bool = False, group: str = ""
+    ) -> None:
+        """Write the messages to work on down; choose says which, and what it raises."""
+        dead = told(self.each(), self._ticker("read"))
+        choose(sheet, dead, ids, every=every, group=group, absence=self.absence)
+
     def replay(
         self,
-        keys: Collection[str],
+        keys: Container[str],
         *,
         reason: str,
         operator: str,
@@ -42,51 +64,75 @@ class Desk(Lookout):
         seconds: float = 15.0,
         rate: float | None = None,
     ) -> list[tuple[Planned, Result]]:
-        """Send the messages again and return what became of each within *seconds* after the last.
+        """Do what replay_all says with the messages that *keys* name: not too many."""
+        with closing(Acts()) as sheet:
+            sheet.write(self.each())
+            sheet.keep(lambda message: message.key in keys)
+            self.replay_all(
+                sheet, reason=reason, operator=operator, force=force, seconds=seconds, rate=rate
+            )
+            return list(sheet.results())
+
+    def replay_all(
+        self,
+        sheet: Acts,
+        *,
+        reason: str,
+        operator: str,
+        force: bool = False,
+        seconds: float = 15.0,
+        rate: float | None = None,
+    ) -> None:
+        """Send the messages again; note what became of each within *seconds* after the last.
 
         At most *rate* messages a second: a recipient that has just been mended may be slow.
         """
         if not reason.strip():
             raise DeliveryError("say why: a replay needs a reason")
-        chosen = self.plan(each for each in self.browse() if each.key in keys)
-        unsure = [each.message.key for each in chosen if each.prospect is Prospect.UNSURE]
-        if unsure and not force:
-            raise DeliveryError(f"{', '.join(unsure)}: {Prospect.UNSURE.value}")
-
-        acts: list[tuple[int, str]] = []
+        tick = self._ticker("planned")
+        sheet.plan(lambda page: told(self.plan(page), tick))
+        if not force:
+            _refuse(sheet)
+        first = True
 
         def record(message: DeadMessage) -> None:
-            recipient = self._route.recipient
-            if acts and rate:
+            nonlocal first
+            if rate and not first:
                 self._pause(1.0 / rate, publisher)
-            acts.append((self._begin("replay", message, operator, reason), message.key))
+            first = False
+            sheet.begun(self._begin("replay", message, operator, reason), message.key)
+            recipient = self._route.recipient
             record_replay(self._store, recipient, message.key, operator=operator, reason=reason)
 
+        why = {"operator": operator, "reason": reason}
         with ConfirmedChannel(self._config.named("operator")) as publisher:
-            sent = set(
-                replay(
-                    self._connection,
-                    publisher,
-                    self._route,
-                    {each.message.key for each in chosen},
-                    operator=operator,
-                    reason=reason,
-                    record=record,
-                )
-            )
-        ours = [each for each in chosen if each.message.key in sent]
-        gone = [(each, Result.GONE) for each in chosen if each.message.key not in sent]
-        found = results(self._store, self._route, ours, self.each, seconds=seconds)
-        named = {planned.message.key: result.value for planned, result in found}
-        conclude(self._publisher, [(entry, named[key]) for entry, key in acts])
-        return found + gone
+            sent = replaying(self._connection, publisher, self._route, sheet, **why, record=record)
+            for _ in told(sent, self._ticker("sent again")):
+                pass
+        sheet.settle_others(Result.GONE.value)
+        tick = self._ticker("results looked for")
+        await_results(sheet, self._store, self._route, self.each, seconds=seconds, tick=tick)
+        conclude(self._publisher, sheet.entries())
 
-    def drop(self, keys: Collection[str], *, reason: str, operator: str) -> list[str]:
+    def drop(self, keys: Container[str], *, reason: str, operator: str) -> list[str]:
         """Give the messages up: recorded first, deleted second. Returns the keys of those."""
-        acts: list[int] = []
+        with closing(Acts()) as acts:
+            return list(self._dropping(keys, acts, reason, operator))
 
+    def drop_all(self, sheet: Acts, *, reason: str, operator: str) -> None:
+        """Give the messages up, as drop does; note it, or why one is not there."""
+        dropped = self._dropping(sheet, sheet, reason, operator)
+        for _ in told(dropped, self._ticker("dropped")):
+            pass
+        sheet.settle_acted(DROPPED)
+        for key in sheet.unsettled():
+            sheet.settle(key, self.absence(key))
+
+    def _dropping(
+        self, keys: Container[str], acts: Acts, reason: str, operator: str
+    ) -> Iterator[str]:
         def record(message: DeadMessage) -> None:
-            acts.append(self._begin("drop", message, operator, reason))
+            acts.begun(self._begin("drop", message, operator, reason), message.key)
             record_drop(
                 self._store,
                 self._route.recipient,
@@ -96,10 +142,9 @@ class Desk(Lookout):
                 reason=reason,
             )
 
-        dropped = drop(self._connection, self._route, keys, record=record)
-        conclude(self._publisher, [(entry, "dropped") for entry in acts])
+        yield from dropping(self._connection, self._route, keys, record=record)
+        conclude(self._publisher, ((entry, DROPPED) for entry, _ in acts.entries()))
         reach("trail.concluded")
-        return dropped
 
     def _begin(self, action: Action, message: DeadMessage, operator: str, reason: str) -> int:
         entry = begin(
@@ -120,3 +165,18 @@ class Desk(Lookout):
         while (left := end - time.monotonic()) > 0:
             self._connection.sleep(min(left, 1.0))
             publisher.serve()
+
+    def _ticker(self, what: str) -> Callable[[], None]:
+        """Return a ticker that serves the connection, too: long work may be on files only."""
+        return ticker(self._say, what, serve=lambda: self._connection.process_data_events(0))
+
+
+def _refuse(sheet: Acts) -> None:
+    """Raise DeliveryError if a replay of any message could repeat its effect."""
+    unsure = sheet.prospects().get(Prospect.UNSURE, 0)
+    if not unsure:
+        return
+    planned = (each for each in sheet.planned() if each.prospect is Prospect.UNSURE)
+    named = ", ".join(each.message.key for each in islice(planned, NAMED))
+    more = f" and {unsure - NAMED} more" if unsure > NAMED else ""
+    raise DeliveryError(f"{named}{more}: {Prospect.UNSURE.value}")

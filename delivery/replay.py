@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Container, Iterator
 
 from pika.adapters.blocking_connection import BlockingConnection
 
@@ -13,7 +13,7 @@ from delivery.points import reach
 from delivery.routes import Route
 from delivery.triage import REPLAYS, DeadMessage, held
 
-__all__ = ["drop", "replay"]
+__all__ = ["drop", "dropping", "replay", "replaying"]
 
 REPLAYED_BY, REPLAY_REASON = "x-delivery-replayed-by", "x-delivery-replay-reason"
 
@@ -22,13 +22,28 @@ def replay(
     connection: BlockingConnection,
     publisher: ConfirmedChannel,
     route: Route,
-    keys: Collection[str],
+    keys: Container[str],
     *,
     operator: str,
     reason: str,
     record: Callable[[DeadMessage], None],
 ) -> list[str]:
-    """Send the dead messages named by *keys* to *route*'s queue again; return the keys of those.
+    """Do what replaying says, to the end, and return the keys of those sent."""
+    about = {"operator": operator, "reason": reason}
+    return list(replaying(connection, publisher, route, keys, **about, record=record))
+
+
+def replaying(
+    connection: BlockingConnection,
+    publisher: ConfirmedChannel,
+    route: Route,
+    keys: Container[str],
+    *,
+    operator: str,
+    reason: str,
+    record: Callable[[DeadMessage], None],
+) -> Iterator[str]:
+    """Send the dead messages named by *keys* to *route*'s queue again; give the key of each then.
 
     *record* keeps the decision about each, before it is sent.
 
@@ -36,7 +51,6 @@ def replay(
     attempts start anew. A crash between copy and ack leaves the message in both places; its receipt
     makes the second one harmless. Raises NotConfirmed, with the message still dead.
     """
-    sent = []
     with held(connection, route) as (channel, messages):
         for message in messages:
             if message.key not in keys:
@@ -54,22 +68,28 @@ def replay(
             reach("replay.copied")
             channel.basic_ack(message.delivery.tag)
             reach("replay.settled")
-            sent.append(message.key)
-    return sent
+            yield message.key
 
 
 def drop(
     connection: BlockingConnection,
     route: Route,
-    keys: Collection[str],
+    keys: Container[str],
     *,
     record: Callable[[DeadMessage], None],
 ) -> list[str]:
-    """Delete the dead messages named by *keys*, each after *record* has kept why.
+    """Do what dropping says, to the end, and return the keys of those deleted."""
+    return list(dropping(connection, route, keys, record=record))
 
-    Returns the keys of those deleted.
-    """
-    dropped = []
+
+def dropping(
+    connection: BlockingConnection,
+    route: Route,
+    keys: Container[str],
+    *,
+    record: Callable[[DeadMessage], None],
+) -> Iterator[str]:
+    """Delete the dead messages named by *keys*, each after *record* has kept why; give its key."""
     with held(connection, route) as (channel, messages):
         for message in messages:
             if message.key in keys:
@@ -77,5 +97,4 @@ def drop(
                 reach("drop.recorded")
                 channel.basic_ack(message.delivery.tag)
                 reach("drop.settled")
-                dropped.append(message.key)
-    return dropped
+                yield message.key

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -13,58 +13,49 @@ from delivery.plan import Planned
 from delivery.triage import DeadMessage
 from delivery.visible import visible
 
-ROWS = 1_000  # of one table
+DEAD_COLUMNS = ("id", "reason", "age", "attempts", "replays", "error")
+PLAN_COLUMNS = ("id", "reason", "age", "attempts", "receipt", "a replay")
 LEDGER_PLACES = (
     *("accepted", "applied", "stale", "dropped", "forgotten", "dead"),
     *("retry", "unacked", "ready", "pending", "difference"),
 )
 
 __all__ = [
+    "DEAD_COLUMNS",
+    "PLAN_COLUMNS",
+    "dead_cells",
     "dead_fields",
     "dead_table",
     "ledger_table",
-    "parts",
+    "plan_cells",
     "plan_fields",
     "plan_table",
 ]
 
 
-def parts(
-    title: str, messages: Sequence[DeadMessage]
-) -> Iterator[tuple[str, Sequence[DeadMessage]]]:
-    """Cut the messages into what one table may hold, each with its title: rich keeps every cell."""
-    count = len(messages)
-    yield f"{title}: {count}", messages[:ROWS]
-    for first in range(ROWS, count, ROWS):
-        yield f"from {first + 1} of {count} on", messages[first : first + ROWS]
+def dead_table(title: str, messages: Iterable[DeadMessage]) -> Table:
+    """Return one row a dead message: not too many, rich keeps every cell."""
+    return _filled(title, DEAD_COLUMNS, map(dead_cells, messages))
 
 
-def dead_table(title: str, messages: Sequence[DeadMessage]) -> Table:
-    """Return one row a dead message."""
-    table = _table(title)
-    table.add_column("id", no_wrap=True)
-    for column in ("reason", "age", "attempts", "replays", "error"):
-        table.add_column(column, no_wrap=column == "reason")
-    for each in messages:
-        attempts, replays = str(each.attempts), str(each.replays)
-        cells = (each.key, each.reason, _age(each), attempts, replays, each.error[:80])
-        table.add_row(*map(visible, cells))
-    return table
+def plan_table(title: str, planned: Iterable[Planned]) -> Table:
+    """Return one row a dead message, with what a replay would do: not too many."""
+    return _filled(title, PLAN_COLUMNS, map(plan_cells, planned))
 
 
-def plan_table(title: str, planned: Sequence[Planned]) -> Table:
-    """Return one row a dead message, with what a replay would do."""
-    table = _table(title)
-    table.add_column("id", no_wrap=True)
-    for column in ("reason", "age", "attempts", "receipt", "a replay"):
-        table.add_column(column, no_wrap=column == "reason")
-    for each in planned:
-        message, receipt = each.message, each.receipt
-        shown = receipt.effect.value if receipt else "none"
-        attempts = str(message.attempts)
-        cells = (message.key, message.reason, _age(message), attempts, shown, each.prospect.value)
-        table.add_row(*map(visible, cells))
-    return table
+def dead_cells(message: DeadMessage) -> tuple[str, ...]:
+    """Return the cells below DEAD_COLUMNS."""
+    counts = (str(message.attempts), str(message.replays))
+    cells = (message.key, message.reason, _age(message), *counts, message.error[:80])
+    return tuple(map(visible, cells))
+
+
+def plan_cells(planned: Planned) -> tuple[str, ...]:
+    """Return the cells below PLAN_COLUMNS."""
+    message, receipt = planned.message, planned.receipt
+    shown = receipt.effect.value if receipt else "none"
+    about = (str(message.attempts), shown, planned.prospect.value)
+    return tuple(map(visible, (message.key, message.reason, _age(message), *about)))
 
 
 def ledger_table(accounts: Sequence[Account]) -> Table:
@@ -105,6 +96,15 @@ def plan_fields(planned: Planned) -> dict[str, Any]:
         "receipt": receipt.effect.value if receipt else None,
         "prospect": planned.prospect.name.lower(),
     }
+
+
+def _filled(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = _table(title)
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("id", "reason"))
+    for cells in rows:
+        table.add_row(*cells)
+    return table
 
 
 def _table(title: str) -> Table:

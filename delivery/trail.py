@@ -100,7 +100,7 @@ def conclude(store: sqlite3.Connection, results: Iterable[tuple[int, str]]) -> N
     with transaction(store) as tx:
         tx.executemany(
             "UPDATE trail SET result = ? WHERE entry = ?",
-            [(result, entry) for entry, result in results],
+            ((result, entry) for entry, result in results),
         )
 
 

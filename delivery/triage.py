@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import islice
@@ -35,7 +35,8 @@ __all__ = [
 ]
 
 RESOURCE_LOCKED = 405  # AMQP 0-9-1, reply codes
-PATIENCE = 5.0  # seconds to wait for somebody else to finish looking
+PATIENCE = 5.0  # seconds to wait for somebody else to finish looking, or before the broker is asked
+SILENCE = 60.0  # seconds to wait for a message that the broker says it has for us
 PAGE = 500  # messages that the broker sends ahead of whoever looks at them
 Arrived = tuple[Basic.Deliver, BasicProperties, bytes]
 REPLAYS = "x-delivery-replays"  # how often an operator has sent this message again
@@ -113,16 +114,35 @@ def arriving(channel: BlockingChannel, queue: str, ready: int) -> Iterator[Arriv
     for first in range(0, ready, PAGE):
         # To ask for each takes longer.
         arrived = channel.consume(queue, inactivity_timeout=PATIENCE)
-        for number, (method, properties, body) in enumerate(
-            islice(arrived, min(PAGE, ready - first)), start=first
-        ):
-            if method is None or properties is None:
-                what = (
-                    f"{queue}: {number} of {ready} messages came, and then none for {PATIENCE:g} s"
-                )
-                raise DeskBusy(f"{what}; try again when the broker is quick, and nobody else reads")
-            yield method, properties, body or b""
+        number, end = first, min(first + PAGE, ready)
+        for each in islice(_until_silent(channel, queue, arrived), end - first):
+            number += 1
+            yield each
+        if number < end:
+            what = f"{queue}: {number} of {ready} messages came, and then no more"
+            raise DeskBusy(f"{what}; try again when the broker is quick, and nobody else reads")
         channel.cancel()
+
+
+def _until_silent(
+    channel: BlockingChannel, queue: str, arrived: Iterable[Arrived | tuple[None, None, None]]
+) -> Iterator[Arrived]:
+    """Give what has *arrived*, until there is no more to expect.
+
+    None for PATIENCE does not say so: a busy broker may be silent for longer. It is asked whether
+    it has more; if not, what it sent may still be on the way, so it is asked twice.
+    """
+    silent, empty = 0.0, False
+    for method, properties, body in arrived:
+        if method is not None and properties is not None:
+            silent, empty = 0.0, False
+            yield method, properties, body or b""
+            continue
+        silent += PATIENCE
+        more = channel.queue_declare(queue, passive=True).method.message_count
+        if silent >= SILENCE or (empty and not more):
+            return
+        empty = not more
 
 
 @contextmanager

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from pika import BasicProperties
+from pika.spec import Basic
 from support.events import event
+from support.proxy import proxied
 from support.world import World
 
 from delivery import triage
 from delivery.confirms import NotConfirmed
+from delivery.connection import connect
 from delivery.contract import Event
 from delivery.dead import dead_queue
 from delivery.errors import PermanentError
@@ -153,3 +158,43 @@ def test_acts_on_many_have_no_more_than_a_page_in_memory(
     assert most <= 12
     assert [message.key for message in browse(world.connection, world.catalog)] == left[1::2]
     assert world.ready(world.catalog.queue) == len(chosen)
+
+
+NOTHING = (None, None, None)  # what pika gives when nothing came for a while
+
+
+def heard(world: World, *arrived: Any) -> int:
+    """Return how many of what *arrived* are given on, from the catalog's dead queue."""
+    queue = dead_queue(world.catalog)
+    return len(list(triage._until_silent(world.connection.channel(), queue, iter(arrived))))
+
+
+def test_a_silent_broker_that_has_more_is_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be busy; but not for ever, and not for messages that somebody else took."""
+    monkeypatch.setattr(triage, "SILENCE", 4 * triage.PATIENCE)
+    bury(world, 1)
+    with held(world.connection, world.catalog) as (_, messages):
+        (one,) = messages
+    came = (Basic.Deliver(delivery_tag=1), one.delivery.properties, one.delivery.body)
+    assert heard(world, *[NOTHING] * 3, came, *[NOTHING] * 3, came) == 2
+    assert heard(world, came, *[NOTHING] * 4, came) == 1
+    world.connection.channel().queue_purge(dead_queue(world.catalog))
+    assert heard(world, came, NOTHING, came, NOTHING, came, *[NOTHING] * 2, came) == 3
+
+
+def test_a_message_that_takes_long_to_come_is_waited_for(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slow line: the broker has sent it, and has no more of it; it is not lost."""
+    monkeypatch.setattr(triage, "PATIENCE", 0.2)
+    world.declare()
+    about = envelope("large", "t", timestamp=1)
+    for _ in range(2):
+        world.send(Message("", dead_queue(world.catalog), about, b"x" * 400_000))
+    with proxied(world.settings.url) as proxy:
+        proxy.pause = 0.1
+        with connect(replace(world.settings, url=proxy.url)) as slow:
+            found = browse(slow, world.catalog)
+    assert [message.key for message in found] == ["large", "large"]

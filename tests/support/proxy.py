@@ -1,10 +1,11 @@
-"""A TCP proxy between client and broker that can swallow what either side says, or cut the line."""
+"""A TCP proxy between client and broker that can swallow what is said, slow it, or cut the line."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit, urlunsplit
 
@@ -12,6 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 class Proxy:
     """Set ``swallow_replies`` or ``swallow_requests`` to drop bytes; ``cut`` ends all connections.
 
+    ``pause`` are the seconds after each piece of a reply: a slow line.
     ``swallowed`` counts the dropped bytes: the evidence that the fault did bite.
     """
 
@@ -25,6 +27,7 @@ class Proxy:
         self.swallow_replies = False
         self.swallow_requests = False
         self.swallowed = 0
+        self.pause = 0.0
         self.refusing = False
         self._pairs: list[tuple[socket.socket, socket.socket]] = []
         threading.Thread(target=self._accept, daemon=True).start()
@@ -66,6 +69,8 @@ class Proxy:
                     self.swallowed += len(data)
                     continue
                 target.sendall(data)
+                if self.pause and not requests:
+                    time.sleep(self.pause)
         for end in (source, target):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)

@@ -31,12 +31,12 @@ CALLBACKS = (
 )  # a parameter of this type stands for all that return one
 SET_UP = {"open_store", "open_postgres"}
 # No participants: they play what participants do, keep a learner's progress, or try out a broker
-# with a queue of their own; break what participants do; act for an audience; answer over HTTP; sort
-# ids in a temporary file; ask by a message that the broker never takes.
+# with a queue of their own; break what participants do; act for an audience; answer over HTTP; keep
+# ids and rows in a temporary file; ask by a message that the broker never takes.
 STAGE = {"course", "demo", "lesson", "props", "ready", "scenes"}
 STAGE.update(("arena", "chaos", "heal"))
 STAGE.update(("stage_messages", "stage_desk", "stagehand", "live_demo"))
-STAGE.update(("malformed", "ordered", "verify"))
+STAGE.update(("acts", "malformed", "ordered", "sheet", "verify"))
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
