@@ -17,7 +17,7 @@ from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import Message, envelope
 
 FEW, MANY = 50, 300
-MOST = 100_000  # bytes that MANY may take more than FEW: each has an error of 1,000
+MOST = 1_000_000  # bytes that MANY may take more than FEW; a slow run may import something more
 COMMANDS = (
     "dead list {} --limit 5",
     "dead list {} --all",
@@ -41,7 +41,7 @@ def bury(exchange: Exchange, count: int) -> None:
     messages = []
     for n in range(count):
         about = envelope(f"dead-{n:04}", "t", timestamp=1, correlation_id="c")
-        about.headers = {REASON: "exhausted", ERROR: f"{n:04}" * 250}
+        about.headers = {REASON: "exhausted", ERROR: f"{n:04}" * 2500}
         messages.append(Message("", exchange.dead_queue("catalog"), about, b"{}"))
     with ConfirmedChannel(exchange.config.broker) as channel:
         channel.send_all(messages)

@@ -29,8 +29,8 @@ from delivery.triage import DeskBusy, held
 
 
 @pytest.fixture
-def exchange(broker: Broker, tmp_path: Path, namespace: str) -> Iterator[Exchange]:
-    with exchange_on(broker, tmp_path, namespace, retries_ms=(400,)) as opened:
+def exchange(undisturbed_broker: Broker, tmp_path: Path, namespace: str) -> Iterator[Exchange]:
+    with exchange_on(undisturbed_broker, tmp_path, namespace, retries_ms=(400,)) as opened:
         yield opened
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 import uuid
@@ -30,10 +31,22 @@ from delivery.publisher import properties_of
 from delivery.quorum import DELIVERY_LIMIT, as_quorum, delayed_retry
 from delivery.retry import retry_queue, retry_topology
 from delivery.routes import Route, topology_of
+from delivery.sandbox import disposable_broker
 from delivery.store import StoreUnavailable, open_store
 from delivery.topology import DeclarationRefused, Queue, Topology, declare
 
 TTL_MS = 300
+
+
+@pytest.fixture(scope="session")
+def broker(undisturbed_broker: Broker) -> Broker:
+    return undisturbed_broker
+
+
+@pytest.fixture
+def mortal_broker() -> Iterator[Broker]:
+    with disposable_broker(os.environ, print) as own:
+        yield own
 
 
 def version(broker: Broker) -> tuple[int, ...]:
@@ -148,9 +161,9 @@ def test_the_exchange_runs_on_quorum_queues_with_retry_dead_and_replay(exchange:
     assert "inequivalent arg" in no.value.reply_text  # it is no classic queue
 
 
-def test_a_broker_killed_as_retries_come_back_loses_none(breakable_broker: Broker) -> None:
+def test_a_broker_killed_as_retries_come_back_loses_none(mortal_broker: Broker) -> None:
     """Lesson 07's gap, closed: the source keeps a message until the target has confirmed it."""
-    settings = BrokerSettings(url=breakable_broker.amqp_url)
+    settings = BrokerSettings(url=mortal_broker.amqp_url)
     route = Route("catalog", f"t{uuid.uuid4().hex[:10]}")
     waiting = retry_queue(route, 1)
     with connect(settings) as connection:
@@ -158,8 +171,8 @@ def test_a_broker_killed_as_retries_come_back_loses_none(breakable_broker: Broke
         connection.sleep(3.0)  # a quorum queue of one node is safe from then on (a dets file)
         sent = put(settings, waiting, 20)
         wait_for(lambda: ready(connection, route.queue) == 20, "all came back")
-    breakable_broker.kill()
-    breakable_broker.start()
+    mortal_broker.kill()
+    mortal_broker.start()
 
     with connect(settings) as connection:
         channel = connection.channel()

@@ -15,8 +15,8 @@ from delivery.quorum import as_quorum
 
 
 @pytest.fixture
-def exchange(broker: Broker, tmp_path: Path, namespace: str) -> Iterator[Exchange]:
-    with exchange_on(broker, tmp_path, namespace) as opened:
+def exchange(undisturbed_broker: Broker, tmp_path: Path, namespace: str) -> Iterator[Exchange]:
+    with exchange_on(undisturbed_broker, tmp_path, namespace) as opened:
         yield opened
 
 

@@ -151,12 +151,11 @@ def test_a_recipient_killed_while_it_gives_back_what_it_only_held(
     exchange: Exchange, point: str
 ) -> None:
     """Asked to stop, it finishes the one at work, returns four, and dies at the first of them."""
-    events = exchange.accept("m-1", "m-2", "m-3", "m-4", "m-5")
     exchange.start("relay", "audit")
-    for event_id in events:
-        exchange.await_receipt("audit", event_id)
+    exchange.start("catalog", DELIVERY_KILL_AT=point)
     with closing(exchange.config.stores.open("catalog")) as store, transaction(store):
-        exchange.start("catalog", DELIVERY_KILL_AT=point)
+        for event_id in exchange.accept("m-1", "m-2", "m-3", "m-4", "m-5"):
+            exchange.await_receipt("audit", event_id)
         wait_for(lambda: exchange.place("catalog").ready == 0, "all five are held")
         exchange.cast["catalog"].process.terminate()
     exchange.await_death("catalog")

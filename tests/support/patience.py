@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pika.adapters.blocking_connection import BlockingConnection
-from pika.exceptions import ConnectionClosedByBroker, NackError
+from pika.exceptions import ConnectionClosedByBroker, NackError, StreamLostError
 
 from delivery.connection import BrokerSettings, connect
 
@@ -17,7 +17,7 @@ PATIENCE = 120.0  # seconds
 
 
 def patiently(settings: BrokerSettings, act: Callable[[BlockingConnection], T]) -> T:
-    """Act on a new connection, again after a 541 or a nack.
+    """Act on a new connection, again after a 541, a nack or a lost connection.
 
     A 541 does not say that nothing was done, so *act* is one thing that may be done twice: a queue
     that was deleted with a 541 is gone the next time.
@@ -27,7 +27,7 @@ def patiently(settings: BrokerSettings, act: Callable[[BlockingConnection], T]) 
         try:
             with connect(settings) as own:
                 return act(own)
-        except (ConnectionClosedByBroker, NackError) as trouble:
+        except (ConnectionClosedByBroker, StreamLostError, NackError) as trouble:
             code = getattr(trouble, "reply_code", INTERNAL_ERROR)
             if code != INTERNAL_ERROR or time.monotonic() > end:
                 raise
