@@ -15,10 +15,8 @@ from delivery.connection import connect, describe
 from delivery.errors import TemporaryError
 from delivery.observe import Waiting, waiting
 from delivery.parking import Parked, parked
-from delivery.rates import publisher_rates, receipts
 from delivery.routes import RECIPIENTS, routes_of
-from delivery.stores import PUBLISHER
-from delivery.tracing import outbox_summary
+from delivery.sides import Sides, sqlite_sides
 
 __all__ = ["Seen", "Snapshot", "Watcher"]
 
@@ -58,10 +56,14 @@ class Snapshot:
 
 
 class Watcher:
-    """Keeps one connection from look to look, and what the broker said last; close it."""
+    """Keeps one connection from look to look, and what the broker said last; close it.
 
-    def __init__(self, config: Config) -> None:
+    The stores are SQLite's files, if *sides* does not say otherwise.
+    """
+
+    def __init__(self, config: Config, sides: Sides | None = None) -> None:
         self._config = config
+        self._sides = sides or sqlite_sides(config.stores)
         self._connection: BlockingConnection | None = None
         self._places: dict[str, Waiting] = {}
         self._parked: Parked | None = None
@@ -72,8 +74,8 @@ class Watcher:
         They then are as old as they say. Stores and broker are read in the direction in which
         events move: one on the way is seen twice rather than never.
         """
-        with closing(self._config.stores.open(PUBLISHER)) as store:
-            outbox = outbox_summary(store) | publisher_rates(store) | {"sampled_at": time.time()}
+        with closing(self._sides.publisher()) as publisher:
+            outbox = publisher.summary() | {"sampled_at": time.time()}
         error = ""
         try:
             self._ask_broker()
@@ -101,10 +103,7 @@ class Watcher:
 
     def _seen(self, recipient: str, outbox: dict[str, Any], error: str) -> Seen:
         place = self._places.get(recipient)
-        inbox = self._config.stores.open_to_read(recipient)
-        found = receipts(inbox, recipient)
-        if inbox is not None:
-            inbox.close()
+        found = self._sides.receipts(recipient)
         why = _doubt(place, found, error)
         if why or place is None or found is None:
             return Seen(recipient, place, found, None, 0, why)
