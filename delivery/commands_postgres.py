@@ -61,7 +61,7 @@ def api_command(
     log_level: LogLevel = "info",
     log_json: LogJson = False,
 ) -> None:
-    """Serve the HTTP API on PostgreSQL; without the live page, which shows SQLite's files.
+    """Serve the HTTP API and the live page on PostgreSQL.
 
     Example: delivery postgres api --url postgresql://delivery@db/delivery
     """
@@ -70,8 +70,11 @@ def api_command(
 
     from delivery.api import create_app
     from delivery.doorkeeper import check_loopback
+    from delivery.live import Onlooker
+    from delivery.live_page import install_page
     from delivery.logs import log_to_stderr
     from delivery.otel import export_spans
+    from delivery.postgres_counts import counting
     from delivery.postgres_publisher import PostgresPublisher
     from delivery.postgres_sides import postgres_sides
     from delivery.routes import RECIPIENTS
@@ -83,13 +86,18 @@ def api_command(
     check_loopback(host)
     log_to_stderr(log_level, as_json=log_json)
     export_spans("api", terminal.environ)
-    sides = postgres_sides(url, inboxes_of(inbox), terminal.sides)
+    inboxes, stores, leaving = inboxes_of(inbox), terminal.stores, Stop()
+    sides = postgres_sides(url, inboxes, terminal.sides)
+    lookout = Onlooker(stores, terminal.config, counting(url, inboxes, stores))
 
     def standings(event_id: str) -> dict[str, Any]:
         return {name: sides.standings(name, [event_id])[0] for name in RECIPIENTS}
 
     with closing(PostgresPublisher(url, standings)) as publisher:
-        serve_app(create_app(publisher, begin=begin_request()), host, port, Stop())
+        app = create_app(publisher, begin=begin_request())
+        more = {"mode": "read-only"}
+        install_page(app, lookout, stopping=lambda: bool(leaving), more=lambda: more)
+        serve_app(app, host, port, leaving)
 
 
 @postgres_app.command("relay")

@@ -41,7 +41,7 @@ def ledger_command(
     others = sqlite_shelves(terminal.stores)
     shelves = postgres_shelves(url, inboxes_of(inbox), others)
     accounts = settled_accounts(terminal.config(), seconds=within, shelves=shelves)
-    show_accounts(accounts, as_json=as_json)
+    show_accounts(accounts, as_json=as_json, command="delivery postgres")
 
 
 def copy_command(

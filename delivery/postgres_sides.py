@@ -48,7 +48,7 @@ def postgres_sides(url: str, inboxes: Mapping[str, str], others: Sides) -> Sides
     def publisher() -> PublisherSide:
         return _Publisher(open_postgres(url, *PUBLISHER, name=NAME))
 
-    return Sides(publisher, recipient, counted, standings)
+    return Sides(publisher, recipient, counted, standings, "delivery postgres")
 
 
 class _Publisher:

@@ -78,13 +78,15 @@ class Sides:
     """What opens the publisher's store, and a recipient's by its name; and looks at the latter.
 
     ``receipts`` is rates.receipts, ``standings`` where a recipient stands with each of some events:
-    they change nothing, and say of a store that can't be read that it is not visible.
+    they change nothing, and say of a store that can't be read that it is not visible. ``command``
+    is how a command about these stores begins.
     """
 
     publisher: Callable[[], PublisherSide]
     recipient: Callable[[str], RecipientSide]
     receipts: Callable[[str], dict[str, Any] | None]
     standings: Callable[[str, Sequence[str]], list[dict[str, Any]]]
+    command: str = "delivery"
 
 
 def sqlite_sides(stores: Stores) -> Sides:

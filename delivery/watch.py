@@ -43,6 +43,7 @@ class Snapshot:
     retries_ms: tuple[int, ...]
     error: str = ""
     parked: Parked | None = None  # None: there is no parking queue, or the broker was never asked
+    command: str = "delivery"  # what a command about these stores begins with
 
     def fields(self) -> dict[str, Any]:
         """Return it for machines, each recipient's figures side by side."""
@@ -84,7 +85,8 @@ class Watcher:
             error = describe(trouble)
         seen = tuple(self._seen(name, outbox, error) for name in RECIPIENTS)
         retries = self._config.retries_ms
-        return Snapshot(time.time(), outbox, seen, retries, error, self._parked)
+        command = self._sides.command
+        return Snapshot(time.time(), outbox, seen, retries, error, self._parked, command)
 
     def close(self) -> None:
         """Close the connection; the next look opens another."""
@@ -104,7 +106,7 @@ class Watcher:
     def _seen(self, recipient: str, outbox: dict[str, Any], error: str) -> Seen:
         place = self._places.get(recipient)
         found = self._sides.receipts(recipient)
-        why = _doubt(place, found, error)
+        why = _doubt(place, found, error, self._sides.command)
         if why or place is None or found is None:
             return Seen(recipient, place, found, None, 0, why)
         on_broker = (place.ready or 0) + (place.unacked or 0) + (place.dead or 0)
@@ -115,14 +117,14 @@ class Watcher:
         return Seen(recipient, place, found, max(0, left), max(0, -left), "")
 
 
-def _doubt(place: Waiting | None, found: dict[str, Any] | None, error: str) -> str:
+def _doubt(place: Waiting | None, found: dict[str, Any] | None, error: str, command: str) -> str:
     """Say why counts alone can't tell whether anything is missing; empty if they can."""
     if place is None or error:
         return "the broker can't be asked"
     if found is None:
         return "the receipts are not visible"
     if found["pruned"]:
-        return "receipts were pruned: delivery ledger"
+        return f"receipts were pruned: {command} ledger"
     return "somebody holds the dead messages" if place.dead_held else ""
 
 

@@ -71,6 +71,7 @@ def test_an_operator_sees_and_heals_an_exchange_in_postgresql(
     exchange.await_dead("catalog")
     exchange.await_receipt("audit", events[2])
     _status_says_where_everything_is(exchange)
+    _the_page_shows_it_too(exchange)
     _trace_tells_of_each_recipient(exchange, events)
     _the_dead_are_replayed_and_dropped(exchange, database, events)
     _what_was_lost_is_sent_again(exchange)
@@ -87,6 +88,19 @@ def _status_says_where_everything_is(exchange: Exchange) -> None:
     assert "accepted 3, confirmed 3, pending 0" in shown
     assert re.search(r"^dead +1 +0 ", shown, re.M), shown
     assert re.search(r"^difference +0 +0 ", shown, re.M), shown
+
+
+def _the_page_shows_it_too(exchange: Exchange) -> None:
+    page = httpx.get(f"{exchange.url}/", trust_env=False)
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    with httpx.stream("GET", f"{exchange.url}/live/events", timeout=60, trust_env=False) as answer:
+        seen = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+        found = next(each for each in seen if each["stores"]["seen"] and each["broker"]["seen"])
+    assert (found["outbox"]["accepted"], found["outbox"]["pending"]) == (3, {})
+    catalog, audit = found["recipients"]
+    assert (catalog["dead"], catalog["receipts"]["applied"]) == (1, 2)
+    assert (audit["dead"], audit["receipts"]["applied"]) == (0, 3)
+    assert [each["receipts"]["catalog"] for each in found["latest"]] == ["applied", None, "applied"]
 
 
 def _trace_tells_of_each_recipient(exchange: Exchange, events: list[str]) -> None:

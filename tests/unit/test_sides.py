@@ -28,8 +28,10 @@ from delivery.errors import DeliveryError
 from delivery.failures import Failure
 from delivery.feed import pages
 from delivery.handling import Effect
+from delivery.live_counts import Counts, Receipts, count
 from delivery.materials import accept
 from delivery.postgres import open_postgres, storable
+from delivery.postgres_counts import counting
 from delivery.postgres_materials import accept as accept_in_postgres
 from delivery.postgres_sides import postgres_sides
 from delivery.sides import PublisherSide, RecipientSide, Sides, sqlite_sides
@@ -51,6 +53,7 @@ class Case:
     forget_trail: Callable[..., int]
     forget_decisions: Callable[..., int]
     forget_failures: Callable[..., int]
+    count: Callable[[], Counts]
     now: str = "unixepoch()"
 
     def receive(self, *ids: str, effect: str = "applied", duplicates: int = 0) -> None:
@@ -87,6 +90,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
                 partial(trail.forget, sent),
                 partial(decisions.forget, store),
                 partial(failures.forget, store, "catalog"),
+                partial(count, partial(stores.open_to_read, PUBLISHER), stores.inboxes()),
             )
         return
     url = request.getfixturevalue("database")
@@ -106,6 +110,7 @@ def case(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Case]:
             partial(postgres_trail.forget, store),
             partial(postgres_decisions.forget, store),
             partial(postgres_failures.forget, store, "catalog"),
+            counting(url, {"catalog": url}, Stores(tmp_path)),
             now="now()",
         )
 
@@ -233,6 +238,23 @@ def test_receipts_are_counted(case: Case) -> None:
     assert found is not None
     assert found["pruned"] is True
     assert case.catalog.pruned() > 0
+
+
+def test_the_live_page_counts_the_same(case: Case) -> None:
+    """Each publication with the receipts that it has; a store that is not there is None, not 0."""
+    first, second = (case.accept(each, COMMAND, key=each)[0].event_id for each in ("m-1", "m-2"))
+    case.receive(first, duplicates=2)
+    found = case.count()
+    assert found.outgoing is not None
+    assert (found.outgoing.accepted, found.outgoing.pending) == (2, {"not tried": 2})
+    assert abs((found.outgoing.oldest or 0) - time.time()) < 60
+    assert found.outgoing == case.count().outgoing  # nothing has happened: that is no news
+    assert found.receipts == {"catalog": Receipts(1, 0, 0, 2), "audit": None}
+    newest, older = found.latest
+    assert (newest["event_id"], newest["receipts"]) == (second, {"catalog": None})
+    assert (older["title"], older["receipts"]) == ("T", {"catalog": "applied"})
+    case.execute("DROP TABLE receipt")
+    assert case.count().receipts == {"catalog": None, "audit": None}
 
 
 def test_what_is_old_is_forgotten_a_few_at_a_time(case: Case) -> None:
