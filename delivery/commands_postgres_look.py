@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,8 @@ from delivery.terminal import Terminal
 
 __all__ = ["register"]
 
+URL = "postgresql://delivery@db/delivery"
+EXAMPLE = re.compile("Example: delivery (.*)")
 OWN = {"url": (Url, inspect.Parameter.empty), "inbox": (Inboxes, None)}
 
 
@@ -55,5 +58,5 @@ def _on_postgres(command: Callable[..., Any]) -> Callable[..., None]:
     run.__signature__ = of_command.replace(parameters=every)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in every}
     run.__name__ = command.__name__
-    run.__doc__ = (command.__doc__ or "").replace("Example: delivery", "Example: delivery postgres")
+    run.__doc__ = EXAMPLE.sub(rf"Example: delivery postgres \1 --url {URL}", command.__doc__ or "")
     return run
