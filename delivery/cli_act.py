@@ -29,7 +29,7 @@ def _desk(context: typer.Context, recipient: str) -> Desk:
     from delivery.desk import Desk
 
     terminal: Terminal = context.obj
-    return Desk(terminal.config(), recipient, say=say)
+    return Desk(terminal.config(), recipient, sides=terminal.sides, say=say)
 
 
 def replay(

@@ -28,7 +28,7 @@ def _lookout(context: typer.Context, recipient: str) -> Lookout:
     from delivery.lookout import Lookout
 
     terminal: Terminal = context.obj
-    return Lookout(terminal.config(), recipient)
+    return Lookout(terminal.config(), recipient, sides=terminal.sides)
 
 
 @dead_app.command()
@@ -93,15 +93,13 @@ def trail(
     from contextlib import closing
 
     from delivery.routes import check_recipient
-    from delivery.stores import PUBLISHER
-    from delivery.trail import entries
     from delivery.triage_tables import trail_lines
 
     terminal: Terminal = context.obj
     if recipient:
         check_recipient(recipient)
-    with closing(terminal.stores.open(PUBLISHER)) as store:
-        found = entries(store, recipient=recipient, message_id=key, limit=limit)
+    with closing(terminal.sides.publisher()) as publisher:
+        found = publisher.entries(recipient=recipient, message_id=key, limit=limit)
     if as_json:
         show_json(found)
         return

@@ -88,7 +88,7 @@ def _write(
     from delivery.progress import ticker, told
 
     terminal: Terminal = context.obj
-    with Lookout(terminal.config(), recipient) as lookout:
+    with Lookout(terminal.config(), recipient, sides=terminal.sides) as lookout:
         dead = told(lookout.each(), ticker(say, "read"))
         sheet.write(each for each in dead if group in ("", each.reason))
         if planned:

@@ -37,7 +37,7 @@ def status(
     from delivery.watch import Watcher
 
     terminal: Terminal = context.obj
-    with closing(Watcher(terminal.config())) as watcher:
+    with closing(Watcher(terminal.config(), terminal.sides)) as watcher:
         if watch:
             with contextlib.suppress(KeyboardInterrupt):
                 _watch(watcher, as_json=as_json)
@@ -95,7 +95,7 @@ def ledger(
     show_accounts(settled_accounts(terminal.config(), seconds=within), as_json=as_json)
 
 
-def show_accounts(accounts: list[Account], *, as_json: bool) -> None:
+def show_accounts(accounts: list[Account], *, as_json: bool, command: str = "delivery") -> None:
     """Print the ledger, and end the command: with 1 if the sums differ."""
     from delivery.tables import ledger_table
 
@@ -109,7 +109,7 @@ def show_accounts(accounts: list[Account], *, as_json: bool) -> None:
                     shown = ", ".join(ids[:10]) + (" ..." if len(ids) > 10 else "")
                     typer.echo(f"{each.recipient}: {name}: {shown}")
             if each.missing:
-                typer.echo(f"to find and heal: delivery reconcile {each.recipient}")
+                typer.echo(f"to find and heal: {command} reconcile {each.recipient}")
             if each.foreign_dead:
                 typer.echo(f"{each.recipient}: {each.foreign_dead} dead that nobody accepted here")
     raise typer.Exit(0 if all(each.balanced for each in accounts) else 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -15,6 +14,7 @@ from delivery.terminal import JsonList, Terminal, operator, say
 if TYPE_CHECKING:
     from delivery.config import Config
     from delivery.feed import Feed, Published
+    from delivery.sides import PublisherSide
 
     Act = Callable[[Sequence[Published]], None]
 
@@ -58,11 +58,11 @@ def reconcile(
     config = terminal.config()
     config.route(recipient)  # an unknown recipient is named before anything else
     with ExitStack() as opened:
-        source, publisher = _feed(config, feed, page, opened)
-        with Lookout(config, recipient) as lookout:
+        source, publisher = _feed(terminal, feed, page, opened)
+        with Lookout(config, recipient, sides=terminal.sides) as lookout:
             dead = lookout.dead_events()
         act = _act(config, recipient, publisher, opened) if apply else None
-        ids = _work(config, recipient, source, dead, grace=grace, act=act, opened=opened)
+        ids = _work(terminal, recipient, source, dead, grace=grace, act=act, opened=opened)
         if as_json:
             with JsonList({"recipient": recipient, "sent": apply}, "missing") as shown:
                 for event_id in ids:
@@ -78,28 +78,25 @@ def reconcile(
 
 
 def _feed(
-    config: Config, url: str, page: int, opened: ExitStack
-) -> tuple[Feed, sqlite3.Connection | None]:
+    terminal: Terminal, url: str, page: int, opened: ExitStack
+) -> tuple[Feed, PublisherSide | None]:
     """Return the feed, and the publisher's store if it is here: the trail is kept in it."""
     from delivery.errors import DeliveryError
-    from delivery.feed import store_feed
     from delivery.feed_client import http_feed
     from delivery.stores import PUBLISHER
 
     if url:
         return http_feed(url, limit=page), None
-    if not config.stores.path(PUBLISHER).exists():
+    if terminal.elsewhere is None and not terminal.stores.path(PUBLISHER).exists():
         raise DeliveryError(
-            f"the publisher keeps no file in {config.stores.data}: name its API, such as"
+            f"the publisher keeps no file in {terminal.stores.data}: name its API, such as"
             " --feed http://127.0.0.1:8080"
         )
-    store = opened.enter_context(closing(config.stores.open(PUBLISHER)))
-    return store_feed(store, limit=page), store
+    publisher = opened.enter_context(closing(terminal.sides.publisher()))
+    return publisher.feed(limit=page), publisher
 
 
-def _act(
-    config: Config, recipient: str, publisher: sqlite3.Connection | None, opened: ExitStack
-) -> Act:
+def _act(config: Config, recipient: str, publisher: PublisherSide | None, opened: ExitStack) -> Act:
     """Return what sends a page's missing events again: announced first, its result kept last.
 
     The connection is opened with the first page that lacks something, and served by the others.
@@ -107,7 +104,6 @@ def _act(
     from delivery.pipeline import ConfirmedChannel
     from delivery.points import reach
     from delivery.reconcile import send_again
-    from delivery.trail import begin_all, conclude
 
     channel: ConfirmedChannel | None = None
 
@@ -122,20 +118,20 @@ def _act(
         entries: list[int] = []
         if publisher is not None:
             ids = [(each.event_id, "") for each in found]
-            entries = begin_all(
-                publisher, "send again", recipient, ids, operator=operator(), reason=REASON
+            entries = publisher.begin(
+                "send again", recipient, ids, operator=operator(), reason=REASON
             )
             reach("reconcile.announced")
         send_again(channel, config.route(recipient), found)
         if publisher is not None:
-            conclude(publisher, [(entry, "sent") for entry in entries])
+            publisher.conclude((entry, "sent") for entry in entries)
             reach("reconcile.concluded")
 
     return act
 
 
 def _work(
-    config: Config,
+    terminal: Terminal,
     recipient: str,
     feed: Feed,
     dead: set[str],
@@ -146,12 +142,13 @@ def _work(
 ) -> Iterator[str]:
     """Give the id of each missing event; with *act*, after it was sent. One page in memory."""
     from delivery.feed import pages
-    from delivery.reconcile import missing
+    from delivery.reconcile import missing_with
 
-    route, looked, count, word = config.route(recipient), 0, 0, time.monotonic() + WORD_EVERY
-    inbox = opened.enter_context(closing(config.stores.open(recipient)))
+    looked, count, word = 0, 0, time.monotonic() + WORD_EVERY
+    inbox = opened.enter_context(closing(terminal.sides.recipient(recipient)))
     for page in pages(feed):
-        found = missing(page, inbox, route, dead=dead, grace=grace)
+        pruned = inbox.pruned()
+        found = missing_with(page, inbox.receipt, pruned=pruned, dead=dead, grace=grace)
         if act is not None:
             act(found)
         yield from (each.event_id for each in found)

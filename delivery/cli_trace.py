@@ -32,7 +32,7 @@ def trace(
     from delivery.whereabouts import confirm_dead, follow
 
     terminal: Terminal = context.obj
-    found = follow(terminal.stores, word)
+    found = follow(terminal.sides, word)
     if not found:
         raise DeliveryError(f"no event, request or material has the id {word[:128]!r}")
     try:

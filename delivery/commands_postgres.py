@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,16 +23,26 @@ from delivery.cli_process import (
 )
 from delivery.terminal import Terminal
 
-__all__ = ["Url", "need_psycopg", "postgres_app", "register"]
+__all__ = ["Inboxes", "Url", "inboxes_of", "need_psycopg", "postgres_app", "register"]
 
 postgres_app = typer.Typer(
-    help="The exchange on PostgreSQL: API, any number of relays and consumers, ledger.",
+    help="The exchange on PostgreSQL: its processes, any number of them, and what you ask of it.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
 Url = Annotated[
     str,
     typer.Option(envvar="DELIVERY_POSTGRES_URL", help="postgresql://user:password@host/database"),
+]
+
+Inboxes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--inbox",
+        metavar="RECIPIENT=URL",
+        envvar="DELIVERY_POSTGRES_INBOXES",
+        help="A recipient in PostgreSQL, and where; repeat it. Others: SQLite.",
+    ),
 ]
 
 
@@ -45,12 +55,13 @@ def register(app: typer.Typer) -> None:
 def api_command(
     context: typer.Context,
     url: Url,
+    inbox: Inboxes = None,
     host: Host = "127.0.0.1",
     port: Port = 8080,
     log_level: LogLevel = "info",
     log_json: LogJson = False,
 ) -> None:
-    """Serve the HTTP API on PostgreSQL; without the live page, which shows SQLite's files.
+    """Serve the HTTP API and the live page on PostgreSQL.
 
     Example: delivery postgres api --url postgresql://delivery@db/delivery
     """
@@ -59,9 +70,14 @@ def api_command(
 
     from delivery.api import create_app
     from delivery.doorkeeper import check_loopback
+    from delivery.live import Onlooker
+    from delivery.live_page import install_page
     from delivery.logs import log_to_stderr
     from delivery.otel import export_spans
+    from delivery.postgres_counts import counting
     from delivery.postgres_publisher import PostgresPublisher
+    from delivery.postgres_sides import postgres_sides
+    from delivery.routes import RECIPIENTS
     from delivery.serving import serve_app
     from delivery.spans import begin_request
     from delivery.stopping import Stop
@@ -70,8 +86,18 @@ def api_command(
     check_loopback(host)
     log_to_stderr(log_level, as_json=log_json)
     export_spans("api", terminal.environ)
-    with closing(PostgresPublisher(url, terminal.stores.inboxes())) as publisher:
-        serve_app(create_app(publisher, begin=begin_request()), host, port, Stop())
+    inboxes, stores, leaving = inboxes_of(inbox), terminal.stores, Stop()
+    sides = postgres_sides(url, inboxes, terminal.sides)
+    lookout = Onlooker(stores, terminal.config, counting(url, inboxes, stores))
+
+    def standings(event_id: str) -> dict[str, Any]:
+        return {name: sides.standings(name, [event_id])[0] for name in RECIPIENTS}
+
+    with closing(PostgresPublisher(url, standings)) as publisher:
+        app = create_app(publisher, begin=begin_request())
+        more = {"mode": "read-only"}
+        install_page(app, lookout, stopping=lambda: bool(leaving), more=lambda: more)
+        serve_app(app, host, port, leaving)
 
 
 @postgres_app.command("relay")
@@ -150,6 +176,18 @@ def receive_command(  # noqa: PLR0917 - typer calls it
             tell=meter.failed,
             beat=health.beat,
         )
+
+
+def inboxes_of(given: list[str] | None) -> dict[str, str]:
+    """Read RECIPIENT=URL. Raises DeliveryError for a recipient that does not exist."""
+    from delivery.routes import check_recipient
+
+    found = {}
+    for each in given or ():
+        recipient, _, url = each.partition("=")
+        check_recipient(recipient)
+        found[recipient] = url
+    return found
 
 
 def need_psycopg() -> None:

@@ -7,38 +7,16 @@ from typing import Annotated
 import typer
 
 from delivery.cli_look import Json, Within, show_accounts
-from delivery.commands_postgres import Url, need_psycopg, postgres_app
+from delivery.commands_postgres import Inboxes, Url, inboxes_of, need_psycopg, postgres_app
 from delivery.terminal import Terminal
 
-__all__ = ["Inboxes", "inboxes_of", "register"]
-
-Inboxes = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--inbox",
-        metavar="RECIPIENT=URL",
-        envvar="DELIVERY_POSTGRES_INBOXES",
-        help="A recipient in PostgreSQL, and where; repeat it. Others: SQLite.",
-    ),
-]
+__all__ = ["register"]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the group that is in *app* already."""
     postgres_app.command("ledger")(ledger_command)
     postgres_app.command("copy")(copy_command)
-
-
-def inboxes_of(given: list[str] | None) -> dict[str, str]:
-    """Read RECIPIENT=URL. Raises DeliveryError for a recipient that does not exist."""
-    from delivery.routes import check_recipient
-
-    found = {}
-    for each in given or ():
-        recipient, _, url = each.partition("=")
-        check_recipient(recipient)
-        found[recipient] = url
-    return found
 
 
 def ledger_command(
@@ -63,7 +41,7 @@ def ledger_command(
     others = sqlite_shelves(terminal.stores)
     shelves = postgres_shelves(url, inboxes_of(inbox), others)
     accounts = settled_accounts(terminal.config(), seconds=within, shelves=shelves)
-    show_accounts(accounts, as_json=as_json)
+    show_accounts(accounts, as_json=as_json, command="delivery postgres")
 
 
 def copy_command(

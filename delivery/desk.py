@@ -10,7 +10,6 @@ from itertools import islice
 from delivery.acts import Acts
 from delivery.choice import choose
 from delivery.config import Config
-from delivery.decisions import record_drop, record_replay
 from delivery.errors import DeliveryError
 from delivery.lookout import Lookout
 from delivery.outcome import await_results
@@ -19,8 +18,8 @@ from delivery.plan import Planned, Prospect, Result
 from delivery.points import reach
 from delivery.progress import ticker, told
 from delivery.replay import dropping, replaying
-from delivery.stores import PUBLISHER
-from delivery.trail import Action, begin, conclude
+from delivery.sides import Sides
+from delivery.trail import Action
 from delivery.triage import DeadMessage
 
 __all__ = ["Desk"]
@@ -36,10 +35,15 @@ class Desk(Lookout):
     """
 
     def __init__(
-        self, config: Config, recipient: str, *, say: Callable[[str], object] = lambda text: None
+        self,
+        config: Config,
+        recipient: str,
+        *,
+        sides: Sides | None = None,
+        say: Callable[[str], object] = lambda text: None,
     ) -> None:
-        super().__init__(config, recipient)
-        self._publisher = config.stores.open(PUBLISHER)
+        super().__init__(config, recipient, sides=sides)
+        self._publisher = self._sides.publisher()
         self._say = say
 
     def close(self) -> None:
@@ -101,8 +105,7 @@ class Desk(Lookout):
                 self._pause(1.0 / rate, publisher)
             first = False
             sheet.begun(self._begin("replay", message, operator, reason), message.key)
-            recipient = self._route.recipient
-            record_replay(self._store, recipient, message.key, operator=operator, reason=reason)
+            self._store.record_replay(message.key, operator=operator, reason=reason)
 
         why = {"operator": operator, "reason": reason}
         with ConfirmedChannel(self._config.named("operator")) as publisher:
@@ -111,8 +114,8 @@ class Desk(Lookout):
                 pass
         sheet.settle_others(Result.GONE.value)
         tick = self._ticker("results looked for")
-        await_results(sheet, self._store, self._route, self.each, seconds=seconds, tick=tick)
-        conclude(self._publisher, sheet.entries())
+        await_results(sheet, self._store.receipt, self.each, seconds=seconds, tick=tick)
+        self._publisher.conclude(sheet.entries())
 
     def drop(self, keys: Container[str], *, reason: str, operator: str) -> list[str]:
         """Give the messages up: recorded first, deleted second. Returns the keys of those."""
@@ -133,28 +136,18 @@ class Desk(Lookout):
     ) -> Iterator[str]:
         def record(message: DeadMessage) -> None:
             acts.begun(self._begin("drop", message, operator, reason), message.key)
-            record_drop(
-                self._store,
-                self._route.recipient,
-                message.key,
-                is_event=message.is_event,
-                operator=operator,
-                reason=reason,
+            self._store.record_drop(
+                message.key, is_event=message.is_event, operator=operator, reason=reason
             )
 
         yield from dropping(self._connection, self._route, keys, record=record)
-        conclude(self._publisher, ((entry, DROPPED) for entry, _ in acts.entries()))
+        self._publisher.conclude((entry, DROPPED) for entry, _ in acts.entries())
         reach("trail.concluded")
 
     def _begin(self, action: Action, message: DeadMessage, operator: str, reason: str) -> int:
-        entry = begin(
-            self._publisher,
-            action,
-            self._route.recipient,
-            message.key,
-            operator=operator,
-            reason=reason,
-            dead_reason=message.reason,
+        recipient, messages = self._route.recipient, [(message.key, message.reason)]
+        (entry,) = self._publisher.begin(
+            action, recipient, messages, operator=operator, reason=reason
         )
         reach("trail.begun")
         return entry

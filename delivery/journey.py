@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from delivery.decisions import decisions_on
-from delivery.failures import failures_of
-from delivery.inbox import receipt_of
+from delivery.decisions import Decision, decisions_on
+from delivery.failures import Failure, failures_of
+from delivery.inbox import Receipt, receipt_of
 
-__all__ = ["NOT_VISIBLE", "standing"]
+__all__ = ["NOT_VISIBLE", "standing", "standing_by"]
 
 NOT_VISIBLE = "not visible"
 
@@ -42,13 +43,24 @@ def _standing(inbox: sqlite3.Connection, recipient: str, event_id: str) -> dict[
         for each in (decisions_on(inbox, event_id) if "decision" in tables else [])
         if each.recipient == recipient
     ]
+    return standing_by(receipt, failures, decisions, now=time.time())
+
+
+def standing_by(
+    receipt: Receipt | None,
+    failures: Sequence[Failure],
+    decisions: Sequence[Decision],
+    *,
+    now: float,
+) -> dict[str, Any]:
+    """Return standing's answer, by what is kept about the event; *now* is in Unix seconds."""
     found: dict[str, Any] = {"state": "not seen"}
     if failures:
         last = failures[-1]
         if last.reason is not None:
             found = {"state": "dead", "reason": last.reason, "since": last.failed_at}
         else:
-            over = (last.retry_at or 0) <= time.time()
+            over = (last.retry_at or 0) <= now
             found = {
                 "state": "due" if over else "retry",
                 "next_attempt": last.attempt + 1,

@@ -8,6 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 from pika.adapters.blocking_connection import BlockingConnection
@@ -33,10 +34,13 @@ PERIOD = 0.25  # seconds between two looks
 class Onlooker:
     """What the live page shows. *find* names the broker, or raises DeliveryError.
 
-    It asks for counts only: the dead are never opened, however many there are.
+    *look* counts the stores, if they are no files. It asks for counts only: the dead are never
+    opened, however many there are.
     """
 
-    def __init__(self, stores: Stores, find: Callable[[], Config]) -> None:
+    def __init__(
+        self, stores: Stores, find: Callable[[], Config], look: Callable[[], Counts] | None = None
+    ) -> None:
         self.instance = secrets.token_hex(8)
         self.story = Story()
         self._find = find
@@ -51,7 +55,10 @@ class Onlooker:
         publisher, *others = (_opener(stores, name) for name in (PUBLISHER, *RECIPIENTS))
         inboxes = dict(zip(RECIPIENTS, others, strict=True))
         self._counts: Watcher[Counts] = Watcher(
-            "stores", lambda: count(publisher, inboxes), period=PERIOD, told=self._hear_counts
+            "stores",
+            look or partial(count, publisher, inboxes),
+            period=PERIOD,
+            told=self._hear_counts,
         )
         self._places: Watcher[Places] = Watcher(
             "broker", self._look_at_broker, period=PERIOD, share=WAITING, told=self._hear_places

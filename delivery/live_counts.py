@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from delivery.inbox import receipt_of
 from delivery.outbox import sent
 
-__all__ = ["LATEST", "Counts", "Opener", "Outgoing", "Receipts", "count"]
+__all__ = [
+    "LATEST",
+    "Counts",
+    "Look",
+    "Opener",
+    "Outgoing",
+    "Receipts",
+    "count",
+    "counted",
+    "latest_of",
+    "look_into",
+    "receipts_of",
+]
 
 LATEST = 12  # publications that are shown one by one
 
@@ -48,6 +61,10 @@ class Receipts:
         return self.applied + self.stale + self.dropped
 
 
+# Asked for some events, it gives a recipient's receipts and the effects on those; None: unseen.
+Look = Callable[[Sequence[str]], tuple[Receipts, Mapping[str, str]] | None]
+
+
 @dataclass(frozen=True)
 class Counts:
     """One look into the stores. None: that store can't be seen from here."""
@@ -68,17 +85,38 @@ def count(publisher: Opener, inboxes: Mapping[str, Opener]) -> Counts:
         with closing(store):
             store.execute("BEGIN")  # all of one instant
             outgoing, latest = _outgoing(store), _latest(store)
+    return counted(outgoing, latest, {name: look_into(inboxes[name], name) for name in inboxes})
+
+
+def counted(
+    outgoing: Outgoing | None, latest: Sequence[dict[str, Any]], looks: Mapping[str, Look]
+) -> Counts:
+    """Return what *looks* tell, too: they are called now, after the publisher was."""
     receipts: dict[str, Receipts | None] = {}
-    for recipient, open_inbox in inboxes.items():
+    for recipient, look in looks.items():
         receipts[recipient] = None
-        if (inbox := open_inbox()) is None:
-            continue
-        with closing(inbox), suppress(sqlite3.Error):  # as tracing does: not visible, not empty
-            receipts[recipient] = _receipts(inbox, recipient)
+        if seen := look([event["event_id"] for event in latest]):
+            receipts[recipient], effects = seen
             for event in latest:
-                found = receipt_of(inbox, recipient, event["event_id"])
-                event["receipts"][recipient] = found.effect.value if found else None
+                event["receipts"][recipient] = effects.get(event["event_id"])
     return Counts(outgoing, receipts, tuple(latest))
+
+
+def look_into(open_inbox: Opener, recipient: str) -> Look:
+    """Return what looks into *recipient*'s file, opened anew each time."""
+    return partial(_look, open_inbox, recipient)
+
+
+def _look(
+    open_inbox: Opener, recipient: str, ids: Sequence[str]
+) -> tuple[Receipts, Mapping[str, str]] | None:
+    if (inbox := open_inbox()) is None:
+        return None
+    with closing(inbox), suppress(sqlite3.Error):  # as tracing does: not visible, not empty
+        found = {each: receipt_of(inbox, recipient, each) for each in ids}
+        effects = {each: receipt.effect.value for each, receipt in found.items() if receipt}
+        return _receipts(inbox, recipient), effects
+    return None
 
 
 def _outgoing(store: sqlite3.Connection) -> Outgoing:
@@ -100,6 +138,11 @@ def _receipts(inbox: sqlite3.Connection, recipient: str) -> Receipts:
         "SELECT effect, count(*), sum(duplicates) FROM receipt WHERE recipient = ? GROUP BY effect",
         (recipient,),
     ).fetchall()
+    return receipts_of(rows)
+
+
+def receipts_of(rows: Sequence[tuple[Any, ...]]) -> Receipts:
+    """Return the sums of *rows*: an effect, its receipts, and their further copies."""
     kinds = {effect: number for effect, number, _ in rows}
     return Receipts(
         applied=kinds.get("applied", 0),
@@ -115,6 +158,11 @@ def _latest(store: sqlite3.Connection) -> list[dict[str, Any]]:
         " ORDER BY position DESC LIMIT ?",
         (LATEST,),
     )
+    return latest_of(rows)
+
+
+def latest_of(rows: Iterable[Sequence[Any]]) -> list[dict[str, Any]]:
+    """Return what is told of *rows*: the names below, and the body."""
     names = ("event_id", "accepted_at", "attempts", "outcome", "confirmed_at")
     return [
         {**dict(zip(names, row[:-1], strict=True)), **_words(row[-1]), "receipts": {}}

@@ -13,23 +13,26 @@ from pika.exceptions import ChannelClosedByBroker
 from delivery.config import Config
 from delivery.connection import connect
 from delivery.dead import dead_queue
-from delivery.decisions import decisions_on
 from delivery.errors import DeliveryError
 from delivery.groups import full_key
-from delivery.inbox import receipt_of
 from delivery.plan import Planned, plan
+from delivery.sides import Sides, sqlite_sides
 from delivery.triage import DeadMessage, HeldMessage, browse, held
 
 __all__ = ["Lookout"]
 
 
 class Lookout:
-    """Holds a connection and the recipient's store; use it in a ``with`` block."""
+    """Holds a connection and the recipient's store; use it in a ``with`` block.
 
-    def __init__(self, config: Config, recipient: str) -> None:
+    The stores are SQLite's files, if *sides* does not say otherwise.
+    """
+
+    def __init__(self, config: Config, recipient: str, *, sides: Sides | None = None) -> None:
         self._config = config
         self._route = config.route(recipient)
-        self._store = config.stores.open(recipient)
+        self._sides = sides or sqlite_sides(config.stores)
+        self._store = self._sides.recipient(recipient)
         self._connection = connect(config.named("operator"))
 
     def __enter__(self) -> Self:
@@ -65,7 +68,8 @@ class Lookout:
 
     def plan(self, dead: Iterable[DeadMessage] | None = None) -> list[Planned]:
         """Return the dead messages, or those given, with what a replay of each would do."""
-        return plan(self._store, self._route, self.browse() if dead is None else dead)
+        dead = self.browse() if dead is None else dead
+        return plan(self._store.receipt, self._store.pruned(), dead)
 
     def in_full(self, keys: Collection[str]) -> list[HeldMessage]:
         """Return the dead messages that *keys* name, with their bodies: not too many."""
@@ -106,11 +110,11 @@ class Lookout:
     def absence(self, key: str) -> str:
         """Say why *key* is not among the dead: settled since, decided on, or never seen."""
         said = [f"{key} is not among the dead messages of {self._route.recipient}"]
-        for decision in decisions_on(self._store, key):
+        for decision in self._store.decisions(key):
             when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(decision.decided_at))
             done = "replayed" if decision.action == "replay" else "dropped"
             said.append(f"{done} by {decision.operator} at {when} ({decision.reason})")
-        if receipt := receipt_of(self._store, self._route.recipient, key):
+        if receipt := self._store.receipt(key):
             said.append(f"its receipt says {receipt.effect.value}")
         return "; ".join(said)
 

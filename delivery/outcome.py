@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable, Iterable
 
 from delivery.acts import Acts
 from delivery.handling import Effect
-from delivery.inbox import receipt_of
+from delivery.inbox import Receipt
 from delivery.plan import Planned, Result
 from delivery.progress import told
-from delivery.routes import Route
 from delivery.triage import DeadMessage
 
 __all__ = ["await_results"]
@@ -26,8 +24,7 @@ _RESULTS = {
 
 def await_results(
     acts: Acts,
-    store: sqlite3.Connection,
-    route: Route,
+    receipt_of: Callable[[str], Receipt | None],
     still_dead: Callable[[], Iterable[DeadMessage]],
     *,
     seconds: float,
@@ -35,14 +32,14 @@ def await_results(
 ) -> None:
     """Wait up to *seconds* for what becomes of the messages without a result, and note it.
 
-    A result is read from the recipient's receipt in *store*, or from *still_dead*, which lists the
-    dead queue. *tick* is called for each message that is asked about.
+    A result is read from the recipient's receipt, which *receipt_of* gives for a message, or from
+    *still_dead*, which lists the dead queue. *tick* is called for each message that is asked about.
     """
     end = time.monotonic() + seconds
     while True:
         begun = time.monotonic()
         for each in told(acts.waiting(), tick):
-            if result := _from_receipt(store, route, each):
+            if result := _from_receipt(receipt_of(each.message.key), each):
                 acts.settle(each.message.key, result.value)
         if acts.left():
             for message in still_dead():
@@ -55,8 +52,7 @@ def await_results(
     acts.settle_rest(Result.WAITING.value)
 
 
-def _from_receipt(store: sqlite3.Connection, route: Route, sent: Planned) -> Result | None:
-    now = receipt_of(store, route.recipient, sent.message.key)
+def _from_receipt(now: Receipt | None, sent: Planned) -> Result | None:
     if now is None:
         return None
     if sent.receipt is None:

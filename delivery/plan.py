@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import enum
-import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from delivery.inbox import Receipt, pruned_before, receipt_of
-from delivery.routes import Route
+from delivery.inbox import Receipt
 from delivery.triage import DeadMessage
 
 __all__ = ["Planned", "Prospect", "Result", "plan"]
@@ -43,16 +41,18 @@ class Result(enum.Enum):
     WAITING = "no result yet: it waits for its recipient, or for a retry"
 
 
-def plan(store: sqlite3.Connection, route: Route, dead: Iterable[DeadMessage]) -> list[Planned]:
-    """Return *dead* with what a replay of each would do; *store* is the recipient's."""
-    pruned = pruned_before(store, route.recipient)
-    return [_planned(store, route, message, pruned) for message in dead]
+def plan(
+    receipt_of: Callable[[str], Receipt | None], pruned: float, dead: Iterable[DeadMessage]
+) -> list[Planned]:
+    """Return *dead* with what a replay of each would do.
+
+    *receipt_of* gives the recipient's receipt for a message; those from before *pruned* (Unix
+    seconds) may have been forgotten.
+    """
+    return [_planned(message, receipt_of(message.key), pruned) for message in dead]
 
 
-def _planned(
-    store: sqlite3.Connection, route: Route, message: DeadMessage, pruned: float
-) -> Planned:
-    receipt = receipt_of(store, route.recipient, message.key)
+def _planned(message: DeadMessage, receipt: Receipt | None, pruned: float) -> Planned:
     if receipt:
         prospect = Prospect.DUPLICATE
     elif not message.is_event:

@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from delivery.errors import DeliveryError
 from delivery.store import Schema, StoreUnavailable
 
-__all__ = ["Connection", "open_postgres", "reading", "savepoint", "transaction"]
+__all__ = ["Connection", "open_postgres", "reading", "savepoint", "storable", "transaction"]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -95,6 +95,11 @@ def savepoint(tx: Connection) -> Iterator[None]:
 def reading() -> AbstractContextManager[None]:
     """Read outside a transaction. Raises StoreUnavailable."""
     return _translated()
+
+
+def storable(text: str) -> str:
+    r"""Return *text* as PostgreSQL can hold it: what it can't is written out, such as ``\0``."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def _check(url: str) -> None:

@@ -9,7 +9,7 @@ from delivery.contract import Event
 from delivery.errors import PermanentError
 from delivery.handling import Delivery, Effect, Failed, Handled, apply_within
 from delivery.inbox import Receipt
-from delivery.postgres import Connection, savepoint, transaction
+from delivery.postgres import Connection, savepoint, storable, transaction
 from delivery.routes import Route
 from delivery.store import Schema
 
@@ -105,7 +105,7 @@ def receipt_of(store: Connection, recipient: str, message_id: str) -> Receipt | 
     row = store.execute(
         "SELECT effect, extract(epoch FROM received_at)::float8, duplicates FROM receipt"
         " WHERE recipient = %s AND message_id = %s",
-        (recipient, message_id),
+        (recipient, storable(message_id)),
     ).fetchone()
     return Receipt(Effect(row[0]), row[1], row[2]) if row else None
 

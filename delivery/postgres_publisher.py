@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 
-from delivery import postgres_feed, postgres_materials, postgres_outbox
+from delivery import postgres_feed, postgres_materials, postgres_outbox, postgres_trail
 from delivery.feed import Page
 from delivery.materials import Accepted, Request
 from delivery.postgres import open_postgres, transaction
 from delivery.postgres_pool import Pool
-from delivery.tracing import Inboxes, standings
 
 __all__ = ["SCHEMAS", "PostgresPublisher"]
 
-SCHEMAS = (postgres_outbox.SCHEMA, postgres_materials.SCHEMA)
+SCHEMAS = (postgres_outbox.SCHEMA, postgres_materials.SCHEMA, postgres_trail.SCHEMA)
 
 
 class PostgresPublisher:
     """What publisher_store.PublisherStore asks for, of the database at *url*.
 
-    *inboxes* are the recipients' stores. Raises what open_postgres raises, at once: a database that
-    can't be used is said now, not at a request.
+    *standings* says where each recipient stands with an event. Raises what open_postgres raises, at
+    once: a database that can't be used is said now, not at a request.
     """
 
-    def __init__(self, url: str, inboxes: Inboxes) -> None:
+    def __init__(self, url: str, standings: Callable[[str], dict[str, Any]]) -> None:
         self._pool = Pool(lambda: open_postgres(url, *SCHEMAS, name="delivery api"))
-        self._inboxes = inboxes
+        self._standings = standings
         with self._pool.one():
             pass
 
@@ -58,7 +58,7 @@ class PostgresPublisher:
                 return None
             found = postgres_feed.row_of(store, events[-1])
         found["matched_by"], found["events"] = kind, events
-        found["recipients"] = standings(self._inboxes, events[-1])
+        found["recipients"] = self._standings(events[-1])
         return found
 
     def summary(self) -> dict[str, Any]:

@@ -10,7 +10,14 @@ from functools import partial
 
 from pika.adapters.blocking_connection import BlockingConnection
 
-from delivery import postgres_effects, postgres_inbox, postgres_revision, postgres_strikes
+from delivery import (
+    postgres_decisions,
+    postgres_effects,
+    postgres_failures,
+    postgres_inbox,
+    postgres_revision,
+    postgres_strikes,
+)
 from delivery.config import Config
 from delivery.consumer import consume_with
 from delivery.failures import Failure, Watched
@@ -20,7 +27,7 @@ from delivery.postgres_inbox import PostgresHandler, applying, once, prune
 from delivery.postgres_revision import latest_only
 from delivery.postgres_strikes import limit_deaths
 from delivery.recovery import keep_connected
-from delivery.retention import DAY, KEEP_DAYS, STEP, oldest_dead
+from delivery.retention import DAY, KEEP_DAYS, STEP, long_before, oldest_dead
 from delivery.routes import Route
 from delivery.services import prepare, receive_with
 from delivery.stopping import Stop
@@ -31,11 +38,22 @@ __all__ = ["SCHEMAS", "handler_of", "run_postgres_receiver"]
 
 log = logging.getLogger(__name__)
 
-_EVERY = (postgres_inbox.SCHEMA, postgres_strikes.SCHEMA)
+_EVERY = (
+    postgres_inbox.SCHEMA,
+    postgres_strikes.SCHEMA,
+    postgres_decisions.SCHEMA,
+    postgres_failures.SCHEMA,
+)
 SCHEMAS: dict[str, tuple[Schema, ...]] = {
     "catalog": (*_EVERY, postgres_revision.SCHEMA, postgres_effects.CATALOG),
     "audit": (*_EVERY, postgres_effects.AUDIT),
 }
+_ANY_OLD = """
+SELECT FROM receipt WHERE recipient = %s AND received_at < to_timestamp(%s) UNION ALL
+SELECT FROM failure WHERE recipient = %s AND failed_at < to_timestamp(%s) UNION ALL
+SELECT FROM decision WHERE entry = (SELECT min(entry) FROM decision)
+    AND decided_at < to_timestamp(%s) LIMIT 1
+"""
 
 
 def handler_of(route: Route) -> PostgresHandler:
@@ -62,11 +80,10 @@ def run_postgres_receiver(
 ) -> None:
     """Process *recipient*'s queue into the database at *url*, until *stop*.
 
-    The arguments are run_receiver's. What failed is told, and not noted in the database.
+    The arguments are run_receiver's.
     """
     route = config.route(recipient)
     handle, guard = wrap(handler_of(route)), limit_deaths(recipient)
-    watched = Watched(route, config.retries_ms, tell)
 
     def opened() -> Connection:
         return open_postgres(url, *SCHEMAS[recipient], name=f"{config.namespace} {recipient}")
@@ -84,9 +101,14 @@ def run_postgres_receiver(
                 stop=stop,
             )
 
+            def keep(failure: Failure) -> None:
+                postgres_failures.note(aside, failure)
+                tell(failure)
+
             def forget(inbound: BlockingConnection) -> Iterator[None]:
                 return _receipts_round(aside, inbound, route, keep_days * DAY)
 
+            watched = Watched(route, config.retries_ms, keep)
             receive_with(config, route, take, forget, watched=watched, beat=beat)
 
     keep_connected(work, stop=stop)
@@ -96,18 +118,28 @@ def run_postgres_receiver(
 def _receipts_round(
     store: Connection, connection: BlockingConnection, route: Route, keep: float
 ) -> Iterator[None]:
-    """Forget, step by step, *route*'s receipts that are older than *keep* seconds."""
-    before = time.time() - keep
+    """Forget, step by step, *route*'s receipts and failures that are older than *keep* seconds.
+
+    What operators decided about its messages is kept for a year.
+    """
+    before, long_ago, recipient = time.time() - keep, long_before(keep), route.recipient
     with reading():
-        any_old = store.execute(
-            "SELECT FROM receipt WHERE recipient = %s AND received_at < to_timestamp(%s) LIMIT 1",
-            (route.recipient, before),
-        ).rowcount
+        any_old = store.execute(_ANY_OLD, (*(recipient, before) * 2, long_ago)).rowcount
     if not any_old:
         return  # the usual case: nobody's dead messages need be held for it
     since = oldest_dead(connection, route)
     gone = STEP
     while gone == STEP:
-        gone = prune(store, route.recipient, before=before, oldest_dead=since, most=STEP)
+        gone = prune(store, recipient, before=before, oldest_dead=since, most=STEP)
         reach("postgres.receipts_forgotten")
+        yield
+    gone = STEP
+    while gone == STEP:
+        gone = postgres_failures.forget(
+            store, recipient, before=before, oldest_dead=since, most=STEP
+        )
+        yield
+    gone = STEP
+    while gone == STEP:
+        gone = postgres_decisions.forget(store, before=long_ago, oldest_dead=since, most=STEP)
         yield

@@ -8,23 +8,26 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partial
 
+from delivery import postgres_outbox, postgres_trail
 from delivery.config import Config
 from delivery.confirms import Outcome
 from delivery.outbox import Outbox
 from delivery.pipeline import ConfirmedChannel
 from delivery.points import reach
 from delivery.postgres import Connection, open_postgres, reading
-from delivery.postgres_outbox import CHANNEL, SCHEMA, PostgresOutbox, forget_sent
+from delivery.postgres_outbox import CHANNEL, PostgresOutbox, forget_sent
 from delivery.recovery import keep_connected
 from delivery.refusals import Refusals
 from delivery.relay import relay_once
-from delivery.retention import DAY, KEEP_DAYS, STEP, caretaker
+from delivery.retention import DAY, KEEP_DAYS, STEP, caretaker, long_before
 from delivery.services import NAP, RECHECK, prepare_to_publish
 from delivery.stopping import Stop
 
 __all__ = ["run_postgres_relay"]
 
 log = logging.getLogger(__name__)
+
+SCHEMAS = (postgres_outbox.SCHEMA, postgres_trail.SCHEMA)
 
 
 def run_postgres_relay(
@@ -46,7 +49,7 @@ def run_postgres_relay(
     def work() -> None:
         prepare_to_publish(config)
         with (
-            closing(open_postgres(url, SCHEMA, name=f"{config.namespace} relay")) as store,
+            closing(open_postgres(url, *SCHEMAS, name=f"{config.namespace} relay")) as store,
             ConfirmedChannel(config.named("relay")) as channel,
         ):
             tend = caretaker(partial(_forget_round, store, keep_days * DAY))
@@ -111,4 +114,8 @@ def _forget_round(store: Connection, keep: float) -> Iterator[None]:
     while gone == STEP:
         gone = forget_sent(store, keep=keep, most=STEP)
         reach("postgres.forgotten")
+        yield
+    gone = STEP
+    while gone == STEP:
+        gone = postgres_trail.forget(store, before=long_before(keep), most=STEP)
         yield

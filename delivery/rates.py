@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from delivery.handling import Effect
 from delivery.inbox import pruned_before
 
-__all__ = ["WINDOW", "publisher_rates", "receipts"]
+__all__ = ["MOST", "WINDOW", "publisher_rates", "receipts", "receipts_of"]
 
 WINDOW = 10.0  # seconds that a rate is taken over
 MOST = 50_000  # rows of the outbox that are looked at for a rate, the latest ones
@@ -49,6 +50,11 @@ def receipts(inbox: sqlite3.Connection | None, recipient: str) -> dict[str, Any]
         pruned = pruned_before(inbox, recipient) > 0
     except sqlite3.DatabaseError:
         return None
+    return receipts_of(rows, lately, pruned=pruned)
+
+
+def receipts_of(rows: Sequence[tuple[Any, ...]], lately: int, *, pruned: bool) -> dict[str, Any]:
+    """Return receipts's answer; *rows* are an effect, its receipts, and their further copies."""
     by_effect = {effect: count for effect, count, _ in rows}
     return {
         **{

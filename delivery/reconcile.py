@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from pika import BasicProperties
 
 from delivery.confirms import Answer, NotConfirmed, Outcome
 from delivery.feed import Page, Published
-from delivery.inbox import pruned_before, receipt_of
+from delivery.inbox import Receipt, pruned_before, receipt_of
 from delivery.pipeline import ConfirmedChannel
 from delivery.points import reach
 from delivery.publisher import Message, envelope
 from delivery.routes import Route
 from delivery.traceparent import TRACEPARENT
 
-__all__ = ["missing", "send_again"]
+__all__ = ["missing", "missing_with", "send_again"]
 
 
 def missing(
@@ -33,7 +34,20 @@ def missing(
     older ones be, in a retry queue; sending them again is safe because of the receipt. So events
     from before the last pruning are left alone, too: a missing receipt proves nothing about them.
     """
-    recipient, pruned = route.recipient, pruned_before(inbox, route.recipient)
+    recipient = route.recipient
+    receipts, pruned = partial(receipt_of, inbox, recipient), pruned_before(inbox, recipient)
+    return missing_with(page, receipts, pruned=pruned, dead=dead, grace=grace)
+
+
+def missing_with(
+    page: Page,
+    receipt_of: Callable[[str], Receipt | None],
+    *,
+    pruned: float,
+    dead: Collection[str],
+    grace: float,
+) -> list[Published]:
+    """Do what missing does, with the receipts of whatever store: see plan.plan."""
     return [
         each
         for each in page.events
@@ -41,7 +55,7 @@ def missing(
         and each.confirmed_at < page.read_at - grace
         and each.accepted_at >= pruned
         and each.event_id not in dead
-        and receipt_of(inbox, recipient, each.event_id) is None
+        and receipt_of(each.event_id) is None
     ]
 
 

@@ -22,6 +22,7 @@ __all__ = [
     "caretaker",
     "forget_sent",
     "give_back",
+    "long_before",
     "oldest_dead",
     "receipts_round",
     "sent_round",
@@ -107,7 +108,7 @@ def sent_round(store: sqlite3.Connection, keep: float) -> Iterator[None]:
         yield
     gone = STEP
     while gone == STEP:
-        gone = trail.forget(store, before=_long_before(keep), most=STEP)
+        gone = trail.forget(store, before=long_before(keep), most=STEP)
         reach("retention.trail_forgotten")
         yield
     while give_back(store):
@@ -121,8 +122,8 @@ def receipts_round(
 
     What operators decided about its messages is kept for a year.
     """
-    before, long_before = time.time() - keep, _long_before(keep)
-    if not _any_old(store, route, before, long_before):
+    before, long_ago = time.time() - keep, long_before(keep)
+    if not _any_old(store, route, before, long_ago):
         return  # the usual case: nobody's dead messages need be held for it
     since = oldest_dead(connection, route)
     gone = STEP
@@ -137,14 +138,15 @@ def receipts_round(
         yield
     gone = STEP
     while gone == STEP:
-        gone = decisions.forget(store, before=long_before, oldest_dead=since, most=STEP)
+        gone = decisions.forget(store, before=long_ago, oldest_dead=since, most=STEP)
         reach("retention.decisions_forgotten")
         yield
     while give_back(store):
         yield
 
 
-def _long_before(keep: float) -> float:
+def long_before(keep: float) -> float:
+    """Return when what operators did is old (Unix seconds), where *keep* is for the rest."""
     return time.time() - max(keep, TRAIL_DAYS * DAY)
 
 

@@ -99,7 +99,7 @@ def _notes(snapshot: Snapshot) -> Iterator[str]:
             yield f"{seen.recipient}: no difference is told: {seen.difference_why}"
         if seen.difference:
             parked = "parked, " if snapshot.parked and snapshot.parked.ready else ""
-            yield f"{seen.recipient}: {parked}on its way, or lost; by id: delivery ledger"
+            yield f"{seen.recipient}: {parked}on its way, or lost; by id: {snapshot.command} ledger"
         if seen.surplus:
             yield f"{seen.recipient}: {seen.surplus} beyond what was accepted: copies or foreign"
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # a help text must not wait for pika and pydantic
 
     from delivery.config import Config
     from delivery.parking import Parking
+    from delivery.sides import Sides
     from delivery.stores import Stores
     from delivery.topology import Topology
 
@@ -56,13 +57,17 @@ SHAPES["classic"] = _classic
 
 @dataclasses.dataclass(frozen=True)
 class Terminal:
-    """The options given before the command; *environ* is read here and nowhere else."""
+    """The options given before the command; *environ* is read here and nowhere else.
+
+    *elsewhere* is where the participants keep their tables, if not in files.
+    """
 
     environ: Mapping[str, str]
     data: Path
     namespace: str
     retries_ms: str
     queues: str = "classic"
+    elsewhere: Sides | None = None
 
     @property
     def stores(self) -> Stores:
@@ -70,6 +75,13 @@ class Terminal:
         from delivery.stores import Stores
 
         return Stores(self.data)
+
+    @property
+    def sides(self) -> Sides:
+        """The participants' stores, as an operator asks them."""
+        from delivery.sides import sqlite_sides
+
+        return self.elsewhere or sqlite_sides(self.stores)
 
     @property
     def shape(self) -> Shape:

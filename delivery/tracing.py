@@ -20,6 +20,7 @@ __all__ = [
     "find_events",
     "outbox_summary",
     "row_fields",
+    "row_of",
     "standings",
     "summary_of",
     "trace_with",
@@ -92,7 +93,7 @@ def trace_with(inboxes: Inboxes) -> Trace:
         kind, events = find_events(store, word)
         if not events:
             return None
-        found = _row(store, events[-1])
+        found = row_of(store, events[-1])
         found["matched_by"], found["events"] = kind, events
         found["recipients"] = standings(inboxes, events[-1])
         return found
@@ -131,7 +132,8 @@ def summary_of(
     }
 
 
-def _row(store: sqlite3.Connection, event_id: str) -> dict[str, Any]:
+def row_of(store: sqlite3.Connection, event_id: str) -> dict[str, Any]:
+    """Return what is told of the event's row."""
     row = store.execute(
         "SELECT event_id, event_type, subject, correlation_id, accepted_at, attempts, outcome,"
         " detail, confirmed_at, next_attempt_at, traceparent, body FROM outbox WHERE event_id = ?",

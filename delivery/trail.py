@@ -11,7 +11,17 @@ from typing import Literal
 from delivery.errors import DeliveryError
 from delivery.store import Schema, reading, transaction
 
-__all__ = ["SCHEMA", "Action", "Entry", "begin", "begin_all", "conclude", "entries", "forget"]
+__all__ = [
+    "SCHEMA",
+    "Action",
+    "Entry",
+    "begin",
+    "begin_all",
+    "check_reason",
+    "conclude",
+    "entries",
+    "forget",
+]
 
 Action = Literal["replay", "drop", "send again"]
 
@@ -52,6 +62,12 @@ class Entry:
     result: str | None
 
 
+def check_reason(reason: str) -> None:
+    """Raise DeliveryError for a reason that says nothing."""
+    if not reason.strip():
+        raise DeliveryError("say why: what is done to a message needs a reason")
+
+
 def begin(
     store: sqlite3.Connection,
     action: Action,
@@ -80,8 +96,7 @@ def begin_all(
     reason: str,
 ) -> list[int]:
     """Record one act on many *messages* (ids, and why each is dead) in one commit."""
-    if not reason.strip():
-        raise DeliveryError("say why: what is done to a message needs a reason")
+    check_reason(reason)
     made = []
     with transaction(store) as tx:
         for message_id, dead_reason in messages:

@@ -15,10 +15,8 @@ from delivery.connection import connect, describe
 from delivery.errors import TemporaryError
 from delivery.observe import Waiting, waiting
 from delivery.parking import Parked, parked
-from delivery.rates import publisher_rates, receipts
 from delivery.routes import RECIPIENTS, routes_of
-from delivery.stores import PUBLISHER
-from delivery.tracing import outbox_summary
+from delivery.sides import Sides, sqlite_sides
 
 __all__ = ["Seen", "Snapshot", "Watcher"]
 
@@ -45,6 +43,7 @@ class Snapshot:
     retries_ms: tuple[int, ...]
     error: str = ""
     parked: Parked | None = None  # None: there is no parking queue, or the broker was never asked
+    command: str = "delivery"  # what a command about these stores begins with
 
     def fields(self) -> dict[str, Any]:
         """Return it for machines, each recipient's figures side by side."""
@@ -58,10 +57,14 @@ class Snapshot:
 
 
 class Watcher:
-    """Keeps one connection from look to look, and what the broker said last; close it."""
+    """Keeps one connection from look to look, and what the broker said last; close it.
 
-    def __init__(self, config: Config) -> None:
+    The stores are SQLite's files, if *sides* does not say otherwise.
+    """
+
+    def __init__(self, config: Config, sides: Sides | None = None) -> None:
         self._config = config
+        self._sides = sides or sqlite_sides(config.stores)
         self._connection: BlockingConnection | None = None
         self._places: dict[str, Waiting] = {}
         self._parked: Parked | None = None
@@ -72,8 +75,8 @@ class Watcher:
         They then are as old as they say. Stores and broker are read in the direction in which
         events move: one on the way is seen twice rather than never.
         """
-        with closing(self._config.stores.open(PUBLISHER)) as store:
-            outbox = outbox_summary(store) | publisher_rates(store) | {"sampled_at": time.time()}
+        with closing(self._sides.publisher()) as publisher:
+            outbox = publisher.summary() | {"sampled_at": time.time()}
         error = ""
         try:
             self._ask_broker()
@@ -82,7 +85,8 @@ class Watcher:
             error = describe(trouble)
         seen = tuple(self._seen(name, outbox, error) for name in RECIPIENTS)
         retries = self._config.retries_ms
-        return Snapshot(time.time(), outbox, seen, retries, error, self._parked)
+        command = self._sides.command
+        return Snapshot(time.time(), outbox, seen, retries, error, self._parked, command)
 
     def close(self) -> None:
         """Close the connection; the next look opens another."""
@@ -101,11 +105,8 @@ class Watcher:
 
     def _seen(self, recipient: str, outbox: dict[str, Any], error: str) -> Seen:
         place = self._places.get(recipient)
-        inbox = self._config.stores.open_to_read(recipient)
-        found = receipts(inbox, recipient)
-        if inbox is not None:
-            inbox.close()
-        why = _doubt(place, found, error)
+        found = self._sides.receipts(recipient)
+        why = _doubt(place, found, error, self._sides.command)
         if why or place is None or found is None:
             return Seen(recipient, place, found, None, 0, why)
         on_broker = (place.ready or 0) + (place.unacked or 0) + (place.dead or 0)
@@ -116,14 +117,14 @@ class Watcher:
         return Seen(recipient, place, found, max(0, left), max(0, -left), "")
 
 
-def _doubt(place: Waiting | None, found: dict[str, Any] | None, error: str) -> str:
+def _doubt(place: Waiting | None, found: dict[str, Any] | None, error: str, command: str) -> str:
     """Say why counts alone can't tell whether anything is missing; empty if they can."""
     if place is None or error:
         return "the broker can't be asked"
     if found is None:
         return "the receipts are not visible"
     if found["pruned"]:
-        return "receipts were pruned: delivery ledger"
+        return f"receipts were pruned: {command} ledger"
     return "somebody holds the dead messages" if place.dead_held else ""
 
 

@@ -12,19 +12,26 @@ from delivery.config import Config
 from delivery.dead import dead_queue
 from delivery.journey import NOT_VISIBLE
 from delivery.observe import depth
-from delivery.stores import PUBLISHER, Stores
-from delivery.tracing import find_events, trace_with
+from delivery.routes import RECIPIENTS
+from delivery.sides import Sides
 from delivery.triage import DeadMessage, browse
 
 __all__ = ["confirm_dead", "follow"]
 
 
-def follow(stores: Stores, word: str) -> list[dict[str, Any]]:
+def follow(sides: Sides, word: str) -> list[dict[str, Any]]:
     """Return the trace of each event that *word* names, oldest first; empty if it names none."""
-    trace = trace_with(stores.inboxes())
-    with closing(stores.open(PUBLISHER)) as store:
-        kind, events = find_events(store, word)
-        return [_told(trace(store, event_id), kind, events) for event_id in events]
+    with closing(sides.publisher()) as publisher:
+        kind, events = publisher.find(word)
+        found = [
+            {**publisher.row(event_id), "matched_by": kind, "events": events, "recipients": {}}
+            for event_id in events
+        ]
+    for recipient in RECIPIENTS:
+        standings = sides.standings(recipient, events)
+        for each, standing in zip(found, standings, strict=True):
+            each["recipients"][recipient] = standing
+    return found
 
 
 def confirm_dead(
@@ -64,8 +71,3 @@ def _correct(standing: dict[str, Any], message: DeadMessage | None) -> None:
     )
     if unseen:
         standing.update(failures=[], decisions=[])
-
-
-def _told(found: dict[str, Any] | None, kind: str, events: list[str]) -> dict[str, Any]:
-    assert found is not None  # it was found a moment ago, and rows stay
-    return {**found, "matched_by": kind, "events": events}

@@ -12,6 +12,7 @@ from support.events import event
 from support.exchange import KILLED, Exchange, exchange_on
 from support.waiting import wait_for
 
+from delivery import postgres_trail
 from delivery.broker import Broker
 from delivery.cast import Actor
 from delivery.postgres import Connection, open_postgres, transaction
@@ -29,7 +30,9 @@ def exchange(broker: Broker, tmp_path: Path, namespace: str, database: str) -> I
 
 @pytest.fixture
 def store(database: str) -> Iterator[Connection]:
-    with closing(open_postgres(database, SCHEMA, *SCHEMAS["audit"])) as opened:
+    with closing(
+        open_postgres(database, SCHEMA, postgres_trail.SCHEMA, *SCHEMAS["audit"])
+    ) as opened:
         yield opened
 
 
@@ -90,6 +93,11 @@ def test_a_relay_killed_while_it_removes_what_is_old(
         " FROM generate_series(1, %s) AS n",
         (STEP + 50,),
     )
+    store.execute(
+        "INSERT INTO trail (decided_at, action, recipient, message_id, dead_reason, operator,"
+        " reason) SELECT now() - make_interval(days => n), 'drop', 'audit', 'e', 'r', 'o', 'r'"
+        " FROM unnest(ARRAY[400, 100]) AS n"
+    )
     (young,) = put(store, ("m-1", 1))
     killed = relay(exchange, "relay", DELIVERY_KILL_AT=point)
     exchange.await_death("relay")
@@ -98,9 +106,16 @@ def test_a_relay_killed_while_it_removes_what_is_old(
 
     relay(exchange, "relay").await_event("relay.ready")
     wait_for(lambda: count(store, "event_type = 't'") == 0, "the rest is removed")
+    wait_for(lambda: days(store, "trail", "decided_at") == [100], "the trail is kept for a year")
     exchange.start("audit")
     exchange.await_receipt("audit", young)
     assert count(store, "true") == 1
+
+
+def days(store: Connection, table: str, column: str) -> list[int]:
+    """How old each row is."""
+    query = f"SELECT extract(day FROM now() - {column})::int FROM {table} ORDER BY 1"
+    return [age for (age,) in store.execute(query.encode()).fetchall()]
 
 
 def receive(exchange: Exchange, **environ: str) -> Actor:
@@ -143,6 +158,15 @@ def test_a_recipient_killed_while_it_forgets_what_is_old(
         " now() FROM generate_series(1, %s) AS n",
         (STEP + 50,),
     )
+    store.execute(
+        "INSERT INTO failure (recipient, message_id, attempt, failed_at, error) SELECT 'audit',"
+        " 'e', n, now() - make_interval(days => n), 'e' FROM unnest(ARRAY[90, 10]) AS n"
+    )
+    store.execute(
+        "INSERT INTO decision (decided_at, action, recipient, message_id, operator, reason) SELECT"
+        " now() - make_interval(days => n), 'drop', 'audit', 'e', 'o', 'r'"
+        " FROM unnest(ARRAY[400, 100]) AS n"
+    )
     exchange.cast.start("audit", ["postgres", "receive", "audit"], DELIVERY_KILL_AT=point)
     exchange.await_death("audit")
     assert len(receipts(store)) == 50
@@ -151,3 +175,5 @@ def test_a_recipient_killed_while_it_forgets_what_is_old(
     wait_for(lambda: receipts(store) == [], "the rest is forgotten")
     pruned = store.execute("SELECT now() - before > interval '29 days' FROM receipts_pruned")
     assert pruned.fetchall() == [(True,)]
+    wait_for(lambda: days(store, "decision", "decided_at") == [100], "decisions: after a year")
+    assert days(store, "failure", "failed_at") == [10]

@@ -14,7 +14,7 @@ import pytest
 from support.events import event
 
 from delivery import cli, commands_postgres, materials, outbox, postgres_outbox
-from delivery.commands_postgres_move import inboxes_of
+from delivery.commands_postgres import inboxes_of
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event, PublishMaterial
 from delivery.errors import DeliveryError
@@ -300,5 +300,5 @@ def test_a_recipient_in_postgresql_is_named_with_its_url() -> None:
 def test_the_group_is_there() -> None:
     assert cli.app
     assert {command.name for command in commands_postgres.postgres_app.registered_commands} == {
-        *("api", "relay", "receive", "ledger", "copy"),
+        *("api", "relay", "receive", "ledger", "copy", "status", "trace", "reconcile"),
     }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +38,7 @@ from delivery.publisher_store import PublisherStore, SqlitePublisher
 from delivery.routes import Route
 from delivery.store import StoreUnavailable
 from delivery.stores import PUBLISHER, Stores
-from delivery.tracing import trace_with
+from delivery.tracing import standings, trace_with
 
 T = TypeVar("T")
 BODY = {"title": "Ünïcödé 🐇", "slug": "where-is-it", "author": "A reader"}
@@ -96,7 +97,7 @@ def sqlite_side(folder: Path) -> Iterator[Side]:
 def postgres_side(folder: Path, url: str) -> Iterator[Side]:
     stores = Stores(folder)
     with (
-        closing(PostgresPublisher(url, stores.inboxes())) as publisher,
+        closing(PostgresPublisher(url, partial(standings, stores.inboxes()))) as publisher,
         closing(open_postgres(url)) as store,
     ):
         refuse = ("ALTER TABLE request ADD CHECK (idempotency_key <> 'bad')",)
@@ -359,7 +360,7 @@ def test_a_database_that_takes_no_write_is_not_ready(alone: Side, database: str)
     """As a replica does: 503 for what writes, while what only reads is answered."""
     url = f"{database}%20-cdefault_transaction_read_only%3Don"
     alone.publish("m-1")
-    with closing(PostgresPublisher(url, {})) as replica:
+    with closing(PostgresPublisher(url, lambda event_id: {})) as replica:
         asked = Client(replica)
         assert asked.get("/readyz").status_code == 503
         assert asked.get("/status").json()["accepted"] == 1
