@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from delivery.arena import Arena, Deleted, Skew
 from delivery.campaign import Record
 from delivery.faults import Limit
 from delivery.faults_process import WRONG_BY
-from delivery.feed import pages, store_feed
+from delivery.feed import Published, pages, store_feed
 from delivery.pipeline import ConfirmedChannel
 from delivery.reconcile import missing, send_again
 from delivery.routes import RECIPIENTS
@@ -42,44 +42,49 @@ class Healed:
 
 def heal(arena: Arena, records: Sequence[Record]) -> list[Healed]:
     """Send what each recipient lacks to it again, and return it with its explanations."""
+    lost = {recipient: _lost(arena, recipient) for recipient in RECIPIENTS}
+    times = Counter(event.event_id for found in lost.values() for event in found)
     healed: list[Healed] = []
-    for recipient in RECIPIENTS:
-        route = arena.config.route(recipient)
-        with arena.connection() as connection:
-            dead = {message.key for message in browse(connection, route) if message.is_event}
-        with (
-            closing(arena.config.stores.open(PUBLISHER)) as publisher,
-            closing(arena.config.stores.open(recipient)) as inbox,
-        ):
-            found = [
-                event
-                for page in pages(store_feed(publisher))
-                # A relay whose clock was ahead confirmed in the future.
-                for event in missing(page, inbox, route, dead=dead, grace=-2.0 * WRONG_BY)
+    for recipient, found in lost.items():
+        if not found:
+            continue
+        failures = failures_in(arena.cast[recipient].log(), records[0].begun)
+        for event in found:
+            expired = [
+                at + arena.config.retries_ms[n] / 1000
+                for n, at in enumerate(failures.get(event.event_id, ()))
+                if n < len(arena.config.retries_ms)
             ]
-            if not found:
-                continue
-            failures = failures_in(arena.cast[recipient].log(), records[0].begun)
-            for event in found:
-                expired = [
-                    at + arena.config.retries_ms[n] / 1000
-                    for n, at in enumerate(failures.get(event.event_id, ()))
-                    if n < len(arena.config.retries_ms)
-                ]
-                fault = explanation(
-                    recipient,
-                    event.event_id,
-                    confirmed=[*_right(event.confirmed_at or 0, "relay", arena.skews)],
-                    expired=[
-                        right for at in expired for right in _right(at, recipient, arena.skews)
-                    ],
-                    records=records,
-                    deleted=arena.deleted,
-                )
-                healed.append(Healed(recipient, event.event_id, fault))
+            fault = explanation(
+                recipient,
+                event.event_id,
+                confirmed=[*_right(event.confirmed_at or 0, "relay", arena.skews)],
+                expired=[right for at in expired for right in _right(at, recipient, arena.skews)],
+                records=records,
+                deleted=arena.deleted,
+                alone=times[event.event_id] == 1,
+            )
+            healed.append(Healed(recipient, event.event_id, fault))
         with ConfirmedChannel(arena.config.named("reconcile")) as channel:
-            send_again(channel, route, found)
+            send_again(channel, arena.config.route(recipient), found)
     return healed
+
+
+def _lost(arena: Arena, recipient: str) -> list[Published]:
+    """Return what *recipient* has no receipt for, and no dead message."""
+    route = arena.config.route(recipient)
+    with arena.connection() as connection:
+        dead = {message.key for message in browse(connection, route) if message.is_event}
+    with (
+        closing(arena.config.stores.open(PUBLISHER)) as publisher,
+        closing(arena.config.stores.open(recipient)) as inbox,
+    ):
+        return [
+            event
+            for page in pages(store_feed(publisher))
+            # A relay whose clock was ahead confirmed in the future.
+            for event in missing(page, inbox, route, dead=dead, grace=-2.0 * WRONG_BY)
+        ]
 
 
 def explanation(
@@ -90,11 +95,13 @@ def explanation(
     expired: Iterable[float],
     records: Iterable[Record],
     deleted: Iterable[Deleted] = (),
+    alone: bool = True,
 ) -> str:
     """Return the kind of the fault that explains a loss, or nothing if none does.
 
     *confirmed* are the times at which the event may have reached the exchange, *expired* those at
-    which it may have left a retry queue (Unix seconds).
+    which it may have left a retry queue (Unix seconds). *alone*: every other recipient has it; if
+    not, it came to no queue, and the broker returned it: then nothing excuses a confirmed row.
     """
     confirmed, expired = [*confirmed], [*expired]
     for queue in deleted:
@@ -107,7 +114,7 @@ def explanation(
         begun = record.begun
         if limit is Limit.EXPIRED and hit and _within(expired, begun - EXPIRY_BEFORE, end):
             return record.planned.kind
-        if limit is Limit.UNBOUND and _within(confirmed, begun - AFTER, end):
+        if limit is Limit.UNBOUND and alone and _within(confirmed, begun - AFTER, end):
             return record.planned.kind
     return ""
 

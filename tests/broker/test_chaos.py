@@ -7,12 +7,21 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pika.adapters.blocking_connection import BlockingConnection
+from support.answering import answering
 from support.waiting import wait_for
 
+from delivery.books import settled_accounts
+from delivery.chaos import last_accounts
+from delivery.config import Config
+from delivery.connection import BrokerSettings, connect
 from delivery.schedule import KINDS
+from delivery.stores import Stores
+from delivery.topology import declare
 
 DELIVERY = [sys.executable, "-m", "delivery"]
 
@@ -66,6 +75,39 @@ def test_a_fault_that_did_not_bite_is_counted_out_and_strictly_an_error() -> Non
     assert "1 faults injected, 0 bit: duplicate 0 of 1" in run.stdout
     assert run.stdout.endswith("everything adds up\n")
     assert run.returncode == 1
+
+
+def test_a_wrong_count_of_what_readers_have_does_not_decide(
+    settings: BrokerSettings, connection: BlockingConnection, namespace: str, tmp_path: Path
+) -> None:
+    """After a partition the plugin told 1 unacked, where nothing was. Stopped readers have none."""
+    with answering(200, b'{"messages_unacknowledged": 1}') as url:
+        config = Config(
+            broker=settings, stores=Stores(tmp_path), namespace=namespace, management_url=url
+        )
+        declare(connection, config.topology())
+        assert [found.copies for found in settled_accounts(config, seconds=0)] == [1, 1]
+        stopped: list[bool] = []
+        found = last_accounts(config, lambda: stopped.append(True), seconds=0)
+    assert stopped == [True]
+    assert [(each.copies, each.unacked_seen) for each in found] == [(0, False)] * 2
+
+
+def test_what_a_reader_keeps_in_its_hands_is_found_when_it_is_stopped(
+    settings: BrokerSettings, connection: BlockingConnection, namespace: str, tmp_path: Path
+) -> None:
+    config = Config(broker=settings, stores=Stores(tmp_path), namespace=namespace)
+    declare(connection, config.topology())
+    queue = config.route("audit").queue
+    with connect(settings) as reading, answering(200, b'{"messages_unacknowledged": 1}') as url:
+        channel = reading.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", queue, b"held")
+        method, _, _ = channel.basic_get(queue)
+        assert method is not None
+        told = replace(config, management_url=url)
+        found = last_accounts(told, reading.close, seconds=5)
+    assert [(each.recipient, each.copies) for each in found] == [("catalog", 0), ("audit", 1)]
 
 
 def test_the_list_explains_every_kind() -> None:

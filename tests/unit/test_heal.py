@@ -25,6 +25,7 @@ def explained(
     confirmed: float = 0.0,
     expired: float = 0.0,
     deleted: Sequence[Deleted] = (),
+    alone: bool = True,
 ) -> str:
     return explanation(
         "catalog",
@@ -33,6 +34,7 @@ def explained(
         expired=[expired],
         records=[fault],
         deleted=deleted,
+        alone=alone,
     )
 
 
@@ -84,6 +86,14 @@ def test_a_deleted_queue_explains_what_was_not_settled_however_old(event: str, k
 @pytest.mark.parametrize(("confirmed", "kind"), [(998.9, ""), (1005.0, "unbind"), (1011.1, "")])
 def test_unbound_queues_explain_what_was_confirmed_meanwhile(confirmed: float, kind: str) -> None:
     assert explained(record("unbind", "relay", "catalog", "audit"), confirmed=confirmed) == kind
+
+
+def test_unbound_queues_do_not_explain_what_reached_no_queue_at_all() -> None:
+    """The broker returned it: a relay that calls such a row sent has lost it by itself."""
+    unbound = record("unbind", "relay", "catalog", "audit")
+    assert explained(unbound, confirmed=1005.0, alone=False) == ""
+    killed = record("kill-broker", *PROCESSES)
+    assert explained(killed, expired=1005.0, alone=False) == "kill-broker"
 
 
 @pytest.mark.parametrize("kind", ["kill-relay", "stall", "restart-broker", "lock-store", "alarm"])
