@@ -13,6 +13,7 @@ from delivery.books import settled_accounts
 from delivery.campaign import Record, inject_all
 from delivery.cluster import Cluster
 from delivery.config import Config
+from delivery.connection import describe
 from delivery.errors import DeliveryError
 from delivery.facts import facts_of, outbox_of
 from delivery.heal import Healed, heal
@@ -156,7 +157,8 @@ def put_under_load(
         timeline.end()
     if arena.stop:
         raise DeliveryError("interrupted: nothing was judged")
-    return records, timeline.samples, str(traffic.error or "")
+    ended = f"publishing ended: {describe(traffic.error)}" if traffic.error else ""
+    return records, timeline.samples, ended
 
 
 def await_rest(arena: Arena) -> list[Sample]:
@@ -164,7 +166,7 @@ def await_rest(arena: Arena) -> list[Sample]:
     timeline = Timeline(arena)
     timeline.start()
     try:
-        while moves(timeline.samples):
+        while timeline.is_alive() and moves(timeline.samples):
             if arena.stop:
                 raise DeliveryError("interrupted: nothing was judged")
             time.sleep(0.2)

@@ -28,6 +28,9 @@ RIGHT = Facts(
 )
 
 
+WITHOUT_3 = dict.fromkeys(("e-1", "e-2"), Effect.APPLIED)
+
+
 def books(**changes: object) -> Account:
     applied = dict.fromkeys(RIGHT.outbox, Effect.APPLIED)
     given: dict[str, object] = {
@@ -142,6 +145,10 @@ def test_the_reason_of_a_foreign_message_is_its_own() -> None:
     [
         ({"receipts": {"e-1": Effect.APPLIED, "e-2": Effect.STALE}}, "audit: no trace of: 1: e-3"),
         ({"ready": 2}, "audit: 2 still on the way"),
+        ({"receipts": WITHOUT_3, "ready": 1}, "audit: 1 still on the way"),
+        ({"receipts": WITHOUT_3, "retry": 1}, "audit: 1 still on the way"),
+        ({"receipts": WITHOUT_3, "unacked": 1}, "audit: 1 still on the way"),
+        ({"receipts": WITHOUT_3, "pending": {"e-3"}}, "audit: 1 still on the way"),
         (
             {"receipts": {**dict.fromkeys(RIGHT.outbox, Effect.APPLIED), "e-9": Effect.APPLIED}},
             "audit: applied, and never accepted: 1: e-9",
@@ -152,6 +159,12 @@ def test_the_ledger_has_its_say(changes: dict[str, object], says: str) -> None:
     assert differences(ENTRIES, RIGHT, [books(**changes)])[0] == says
 
 
+def test_a_difference_in_the_ledger_is_told_though_no_id_is_known() -> None:
+    """The ids may be too many to be kept."""
+    lost = replace(books(), difference=1, missing=())
+    assert differences(ENTRIES, RIGHT, [lost]) == ["audit: the ledger's difference is 1"]
+
+
 def test_every_kind_of_loss_is_counted() -> None:
     facts = replace(
         RIGHT,
@@ -160,6 +173,8 @@ def test_every_kind_of_loss_is_counted() -> None:
         pending=["e-3"],
     )
     assert tally(ENTRIES, facts) == Tally(accepted=3, lost=1, doubled=2, stuck=1, overwritten=2)
+    for wrong in ("lost", "doubled", "stuck", "overwritten"):
+        assert not replace(tally(ENTRIES, RIGHT), **{wrong: 1}).clean
 
 
 def test_a_long_list_of_ids_is_cut() -> None:
