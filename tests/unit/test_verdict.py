@@ -11,7 +11,7 @@ from delivery.errors import DeliveryError
 from delivery.handling import Effect
 from delivery.ledger import Account, Books, account
 from delivery.stopping import Stop
-from delivery.traffic import KILLER, MOODY, Entry, Journal
+from delivery.traffic import KILLER, MOODY, Entry, Journal, Traffic
 from delivery.verdict import Facts, Tally, differences, tally
 
 ENTRIES = [
@@ -89,6 +89,14 @@ def test_each_broken_promise_is_named(changes: dict[str, object], says: str) -> 
     assert found[0] == says
 
 
+def test_what_nobody_accepted_is_named_once() -> None:
+    entry = ("e-9", "m-9", 1, "t")
+    facts = replace(RIGHT, audit=[*RIGHT.audit, "e-9"], written={*RIGHT.written, entry})
+    assert differences(ENTRIES, facts, []) == [
+        "audit has an entry for what nobody accepted: 1: e-9"
+    ]
+
+
 def test_what_is_dead_with_a_good_reason_is_not_missed() -> None:
     """The highest revision is dead for the catalog: the one before it is the right one."""
     for title, reason in ((f"{KILLER} message", "killer"), (f"{MOODY} 7", "exhausted")):
@@ -132,6 +140,18 @@ def test_an_event_that_was_promised_to_somebody_else_is_no_answer() -> None:
     with pytest.raises(DeliveryError, match="promised e-1 to two requests"):
         journal.publish("m-2", "second")
     assert [entry.title for entry in journal.entries.values()] == ["first"]
+
+
+def test_publishing_that_ends_by_itself_says_why() -> None:
+    """A thread that only died would leave a run that was hardly under load, and adds up."""
+
+    class Nameless(Journal):
+        def _ask(self, command: dict[str, Any], key: str) -> tuple[int, dict[str, Any]]:
+            return 202, {"revision": 1}
+
+    traffic = Traffic(Nameless("", Stop()), rate=1000, materials=1, seed=1)
+    traffic.run()
+    assert repr(traffic.error) == "KeyError('event_id')"
 
 
 def test_the_reason_of_a_foreign_message_is_its_own() -> None:
