@@ -26,7 +26,16 @@ from delivery.timeline import Sample, Timeline
 from delivery.traffic import MOODY, Traffic
 from delivery.verdict import Tally, differences, tally
 
-__all__ = ["Load", "Run", "attack", "last_accounts", "moody", "not_recovered", "put_under_load"]
+__all__ = [
+    "Load",
+    "Run",
+    "attack",
+    "last_accounts",
+    "moody",
+    "not_recovered",
+    "own_losses",
+    "put_under_load",
+]
 
 QUIET = 120.0  # seconds without any progress; a row's pause is 30 s at most
 # Seconds. What a quorum queue could not hand over to another one it keeps, where no count shows it,
@@ -101,7 +110,7 @@ def attack(
         wrong = [
             *([error] if error else []),
             *not_recovered(records),
-            *(f"{h.recipient} lost {h.event_id} by our own code" for h in healed if not h.fault),
+            *own_losses(healed),
             *differences(entries, facts, accounts),
         ]
         return Run(
@@ -124,6 +133,13 @@ def not_recovered(records: Sequence[Record]) -> Iterator[str]:
     for each in records:
         if each.error:
             yield f"{each.planned.kind} (fault {each.planned.number}): {each.error}"
+
+
+def own_losses(healed: Sequence[Healed]) -> Iterator[str]:
+    """Name what was lost and no fault's limit explains: that it is healed is no excuse."""
+    for each in healed:
+        if not each.fault:
+            yield f"{each.recipient} lost {each.event_id} by our own code"
 
 
 def put_under_load(

@@ -20,7 +20,7 @@ from delivery.routes import RECIPIENTS
 from delivery.stores import PUBLISHER
 from delivery.triage import browse
 
-__all__ = ["Healed", "explanation", "failures_in", "heal"]
+__all__ = ["Healed", "explanation", "failures_in", "heal", "right_times"]
 
 # Seconds around a fault within which its limit explains a loss. FACTS 2d: a message that expires
 # up to 2 s before a kill may be gone.
@@ -58,8 +58,10 @@ def heal(arena: Arena, records: Sequence[Record]) -> list[Healed]:
             fault = explanation(
                 recipient,
                 event.event_id,
-                confirmed=[*_right(event.confirmed_at or 0, "relay", arena.skews)],
-                expired=[right for at in expired for right in _right(at, recipient, arena.skews)],
+                confirmed=[*right_times(event.confirmed_at or 0, "relay", arena.skews)],
+                expired=[
+                    right for at in expired for right in right_times(at, recipient, arena.skews)
+                ],
                 records=records,
                 deleted=arena.deleted,
                 alone=times[event.event_id] == 1,
@@ -133,14 +135,14 @@ def failures_in(log: str, begun: float) -> Mapping[str, list[float]]:
     return found
 
 
-def _within(times: Iterable[float], begin: float, end: float) -> bool:
-    return any(begin <= at <= end for at in times)
-
-
-def _right(at: float, process: str, skews: Iterable[Skew]) -> Iterator[float]:
+def right_times(at: float, process: str, skews: Iterable[Skew]) -> Iterator[float]:
     """Return what time it may have been when *process* said *at*."""
     yield at
     for skew in skews:
         right = at - skew.seconds
         if skew.process == process and skew.begun - 1 <= right <= skew.ended + 1:
             yield right
+
+
+def _within(times: Iterable[float], begin: float, end: float) -> bool:
+    return any(begin <= at <= end for at in times)
