@@ -5,12 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from delivery.arena import Arena
 from delivery.books import settled_accounts
 from delivery.campaign import Record, inject_all
 from delivery.cluster import Cluster
+from delivery.config import Config
+from delivery.connection import describe
 from delivery.errors import DeliveryError
 from delivery.facts import facts_of, outbox_of
 from delivery.heal import Healed, heal
@@ -23,7 +26,16 @@ from delivery.timeline import Sample, Timeline
 from delivery.traffic import MOODY, Traffic
 from delivery.verdict import Tally, differences, tally
 
-__all__ = ["Load", "Run", "attack", "moody", "not_recovered", "put_under_load"]
+__all__ = [
+    "Load",
+    "Run",
+    "attack",
+    "last_accounts",
+    "moody",
+    "not_recovered",
+    "own_losses",
+    "put_under_load",
+]
 
 QUIET = 120.0  # seconds without any progress; a row's pause is 30 s at most
 # Seconds. What a quorum queue could not hand over to another one it keeps, where no count shows it,
@@ -90,15 +102,15 @@ def attack(
         if cluster is not None:
             await_held(arena)
         healed = heal(arena, records)
-        accounts = settled_accounts(arena.config, seconds=30)
+        accounts = last_accounts(arena.config, partial(stop_readers, arena))
         # At rest, a recipient may still have had the last messages in its hands.
         final = Timeline(arena).once()
-        facts = facts_of(arena.config, *outbox_of(arena.config))
+        facts = facts_of(arena.config, *outbox_of(arena.config), arena.strangers)
         entries = arena.journal.entries.values()
         wrong = [
             *([error] if error else []),
             *not_recovered(records),
-            *(f"{h.recipient} lost {h.event_id} by our own code" for h in healed if not h.fault),
+            *own_losses(healed),
             *differences(entries, facts, accounts),
         ]
         return Run(
@@ -121,6 +133,13 @@ def not_recovered(records: Sequence[Record]) -> Iterator[str]:
     for each in records:
         if each.error:
             yield f"{each.planned.kind} (fault {each.planned.number}): {each.error}"
+
+
+def own_losses(healed: Sequence[Healed]) -> Iterator[str]:
+    """Name what was lost and no fault's limit explains: that it is healed is no excuse."""
+    for each in healed:
+        if not each.fault:
+            yield f"{each.recipient} lost {each.event_id} by our own code"
 
 
 def put_under_load(
@@ -154,7 +173,8 @@ def put_under_load(
         timeline.end()
     if arena.stop:
         raise DeliveryError("interrupted: nothing was judged")
-    return records, timeline.samples, str(traffic.error or "")
+    ended = f"publishing ended: {describe(traffic.error)}" if traffic.error else ""
+    return records, timeline.samples, ended
 
 
 def await_rest(arena: Arena) -> list[Sample]:
@@ -162,7 +182,7 @@ def await_rest(arena: Arena) -> list[Sample]:
     timeline = Timeline(arena)
     timeline.start()
     try:
-        while moves(timeline.samples):
+        while timeline.is_alive() and moves(timeline.samples):
             if arena.stop:
                 raise DeliveryError("interrupted: nothing was judged")
             time.sleep(0.2)
@@ -174,10 +194,37 @@ def await_rest(arena: Arena) -> list[Sample]:
 def await_held(arena: Arena) -> None:
     """Give the broker the time to hand over what it holds back after a fault."""
     end = time.monotonic() + HELD
-    while any(map(differs_or_waits, settled_accounts(arena.config, seconds=2))):
+    while any(map(differs_or_waits, settled_accounts(counted(arena.config), seconds=2))):
         if arena.stop or time.monotonic() > end:
             return
         time.sleep(1)
+
+
+def last_accounts(
+    config: Config, stop_readers: Callable[[], None], *, seconds: float = 30
+) -> list[Account]:
+    """Return the accounts at rest, or as they are after *seconds*, when nobody reads any more.
+
+    What a reader has in its hands only the management plugin tells, and it can be wrong for long:
+    seen after a partition, it went on adding what the node that had been cut off last knew. When
+    the readers are stopped, all that they had is ready again, and that count is exact.
+    """
+    found = settled_accounts(config, seconds=seconds)
+    if not any(map(differs_or_waits, found)):
+        return found
+    stop_readers()
+    return settled_accounts(counted(config), seconds=seconds)
+
+
+def counted(config: Config) -> Config:
+    """Return *config* with nothing but the broker's own counts."""
+    return replace(config, management_url=None)
+
+
+def stop_readers(arena: Arena) -> None:
+    """Stop the recipients; what they have in their hands goes back."""
+    for recipient in RECIPIENTS:
+        arena.cast.stop(recipient)
 
 
 def differs_or_waits(found: Account) -> bool:

@@ -33,7 +33,7 @@ def chaos_command(  # noqa: PLR0917 - typer calls it
         int | None, typer.Option(min=1, help="How many; without it: one of each kind.")
     ] = None,
     events: Annotated[int, typer.Option(min=0, help="Publish at least so many.")] = 0,
-    rate: Annotated[float, typer.Option(min=0.1, help="Publications a second.")] = 40.0,
+    rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Publications a second.")] = 40.0,
     nodes: Annotated[
         int, typer.Option(help="1: one broker; 3: a cluster with quorum queues, nodes are hit.")
     ] = 1,
@@ -81,6 +81,8 @@ def chaos_command(  # noqa: PLR0917 - typer calls it
         for each in planned:
             typer.echo(f"{each.number:4}  {each.kind:18} {' '.join(each.target)}")
         return
+    if report is not None:
+        report.mkdir(parents=True, exist_ok=True)  # not after minutes
     load = Load(rate=rate, events=events, seed=seed)
     run = _attack(context.obj, planned, load, nodes, postgres)
     if report is not None:

@@ -9,7 +9,7 @@ from delivery.config import Config
 from delivery.connection import connect
 from delivery.routes import RECIPIENTS
 from delivery.stores import PUBLISHER
-from delivery.triage import browse
+from delivery.triage import DeadMessage, browse
 from delivery.verdict import Facts
 
 __all__ = ["facts_of", "outbox_of"]
@@ -23,15 +23,24 @@ def outbox_of(config: Config) -> tuple[set[str], set[str]]:
         return outbox, {event for (event,) in publisher.execute(query)}
 
 
-def facts_of(config: Config, outbox: Collection[str], pending: Collection[str]) -> Facts:
-    """Read the recipients' stores and dead queues; the publisher's ids are given."""
+def facts_of(
+    config: Config,
+    outbox: Collection[str],
+    pending: Collection[str],
+    strangers: Collection[str] = (),
+) -> Facts:
+    """Read the recipients' stores and dead queues; the publisher's ids are given.
+
+    *strangers* are the keys of messages that were sent past the publisher.
+    """
     dead = {}
     with connect(config.named("chaos")) as connection:
         for recipient in RECIPIENTS:
             messages = browse(connection, config.route(recipient))
-            dead[recipient] = {message.key: message.reason for message in messages}
+            dead[recipient] = {message.key: _reason(config, message) for message in messages}
     with closing(config.stores.open("audit")) as audit:
-        entries = [event for (event,) in audit.execute("SELECT event_id FROM audit")]
+        query = "SELECT event_id, material_id, revision, title FROM audit"
+        written = audit.execute(query).fetchall()
     with closing(config.stores.open("catalog")) as catalog:
         cards = {
             material: (revision, title)
@@ -39,4 +48,17 @@ def facts_of(config: Config, outbox: Collection[str], pending: Collection[str]) 
                 "SELECT material_id, revision, title FROM catalog"
             )
         }
-    return Facts(outbox=outbox, audit=entries, catalog=cards, pending=pending, dead=dead)
+    return Facts(
+        outbox=outbox,
+        audit=[event for event, *_ in written],
+        catalog=cards,
+        pending=pending,
+        dead=dead,
+        written=set(written),
+        strangers=strangers,
+    )
+
+
+def _reason(config: Config, message: DeadMessage) -> str:
+    early = message.reason == "exhausted" and message.attempts <= len(config.retries_ms)
+    return f"exhausted by attempt {message.attempts}" if early else message.reason

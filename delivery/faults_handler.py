@@ -12,6 +12,7 @@ from delivery.arena import Arena, DidNotBite
 from delivery.errors import DeliveryError
 from delivery.faults import Fault, Target
 from delivery.routes import RECIPIENTS
+from delivery.traffic import KILLER
 
 __all__ = ["FAULTS"]
 
@@ -20,7 +21,7 @@ def _crash_handler(arena: Arena, target: Target, random: Random) -> str:
     recipient = target[0]
     arena.cast.stop(recipient)
     mark = arena.cast[recipient].mark()
-    event_id = arena.journal.publish(f"killer-{arena.number()}", "a message that kills").event_id
+    event_id = arena.journal.publish(f"killer-{arena.number()}", f"{KILLER} message").event_id
     deaths = 0
     actor = arena.start(recipient, DELIVERY_KILL_AT=f"consumer.handled@{event_id}")
 

@@ -15,11 +15,12 @@ from delivery.arena import RELAY, Arena, DidNotBite
 from delivery.contract import EVENT_TYPE
 from delivery.dead import dead_queue
 from delivery.faults import Fault, Target
-from delivery.handling import Effect
+from delivery.handling import Delivery, Effect
 from delivery.observe import depth
 from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import Message, envelope
 from delivery.routes import RECIPIENTS
+from delivery.triage import key_of
 
 __all__ = ["FAULTS"]
 
@@ -101,6 +102,7 @@ def _poison(arena: Arena, target: Target, random: Random) -> str:
         channel.confirm_delivery()
         for name in chosen:
             body, properties = POISONS[name](str(uuid.UUID(int=random.getrandbits(128), version=4)))
+            arena.strangers.add(key_of(Delivery(queue="", body=body, properties=properties)))
             channel.basic_publish(arena.config.exchange, EVENT_TYPE, body, properties)
         wanted = before + len(chosen) * len(queues)
         arena.bites(lambda: dead() >= wanted, f"{len(chosen)} are dead for each recipient")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ from delivery.arena import Arena, Deleted, Skew
 from delivery.campaign import Record
 from delivery.faults import Limit
 from delivery.faults_process import WRONG_BY
-from delivery.feed import pages, store_feed
+from delivery.feed import Published, pages, store_feed
 from delivery.pipeline import ConfirmedChannel
 from delivery.reconcile import missing, send_again
 from delivery.routes import RECIPIENTS
 from delivery.stores import PUBLISHER
 from delivery.triage import browse
 
-__all__ = ["Healed", "explanation", "failures_in", "heal"]
+__all__ = ["Healed", "explanation", "failures_in", "heal", "right_times"]
 
 # Seconds around a fault within which its limit explains a loss. FACTS 2d: a message that expires
 # up to 2 s before a kill may be gone.
@@ -42,44 +42,51 @@ class Healed:
 
 def heal(arena: Arena, records: Sequence[Record]) -> list[Healed]:
     """Send what each recipient lacks to it again, and return it with its explanations."""
+    lost = {recipient: _lost(arena, recipient) for recipient in RECIPIENTS}
+    times = Counter(event.event_id for found in lost.values() for event in found)
     healed: list[Healed] = []
-    for recipient in RECIPIENTS:
-        route = arena.config.route(recipient)
-        with arena.connection() as connection:
-            dead = {message.key for message in browse(connection, route) if message.is_event}
-        with (
-            closing(arena.config.stores.open(PUBLISHER)) as publisher,
-            closing(arena.config.stores.open(recipient)) as inbox,
-        ):
-            found = [
-                event
-                for page in pages(store_feed(publisher))
-                # A relay whose clock was ahead confirmed in the future.
-                for event in missing(page, inbox, route, dead=dead, grace=-2.0 * WRONG_BY)
+    for recipient, found in lost.items():
+        if not found:
+            continue
+        failures = failures_in(arena.cast[recipient].log(), records[0].begun)
+        for event in found:
+            expired = [
+                at + arena.config.retries_ms[n] / 1000
+                for n, at in enumerate(failures.get(event.event_id, ()))
+                if n < len(arena.config.retries_ms)
             ]
-            if not found:
-                continue
-            failures = failures_in(arena.cast[recipient].log(), records[0].begun)
-            for event in found:
-                expired = [
-                    at + arena.config.retries_ms[n] / 1000
-                    for n, at in enumerate(failures.get(event.event_id, ()))
-                    if n < len(arena.config.retries_ms)
-                ]
-                fault = explanation(
-                    recipient,
-                    event.event_id,
-                    confirmed=[*_right(event.confirmed_at or 0, "relay", arena.skews)],
-                    expired=[
-                        right for at in expired for right in _right(at, recipient, arena.skews)
-                    ],
-                    records=records,
-                    deleted=arena.deleted,
-                )
-                healed.append(Healed(recipient, event.event_id, fault))
+            fault = explanation(
+                recipient,
+                event.event_id,
+                confirmed=[*right_times(event.confirmed_at or 0, "relay", arena.skews)],
+                expired=[
+                    right for at in expired for right in right_times(at, recipient, arena.skews)
+                ],
+                records=records,
+                deleted=arena.deleted,
+                alone=times[event.event_id] == 1,
+            )
+            healed.append(Healed(recipient, event.event_id, fault))
         with ConfirmedChannel(arena.config.named("reconcile")) as channel:
-            send_again(channel, route, found)
+            send_again(channel, arena.config.route(recipient), found)
     return healed
+
+
+def _lost(arena: Arena, recipient: str) -> list[Published]:
+    """Return what *recipient* has no receipt for, and no dead message."""
+    route = arena.config.route(recipient)
+    with arena.connection() as connection:
+        dead = {message.key for message in browse(connection, route) if message.is_event}
+    with (
+        closing(arena.config.stores.open(PUBLISHER)) as publisher,
+        closing(arena.config.stores.open(recipient)) as inbox,
+    ):
+        return [
+            event
+            for page in pages(store_feed(publisher))
+            # A relay whose clock was ahead confirmed in the future.
+            for event in missing(page, inbox, route, dead=dead, grace=-2.0 * WRONG_BY)
+        ]
 
 
 def explanation(
@@ -90,11 +97,13 @@ def explanation(
     expired: Iterable[float],
     records: Iterable[Record],
     deleted: Iterable[Deleted] = (),
+    alone: bool = True,
 ) -> str:
     """Return the kind of the fault that explains a loss, or nothing if none does.
 
     *confirmed* are the times at which the event may have reached the exchange, *expired* those at
-    which it may have left a retry queue (Unix seconds).
+    which it may have left a retry queue (Unix seconds). *alone*: every other recipient has it; if
+    not, it came to no queue, and the broker returned it: then nothing excuses a confirmed row.
     """
     confirmed, expired = [*confirmed], [*expired]
     for queue in deleted:
@@ -107,7 +116,7 @@ def explanation(
         begun = record.begun
         if limit is Limit.EXPIRED and hit and _within(expired, begun - EXPIRY_BEFORE, end):
             return record.planned.kind
-        if limit is Limit.UNBOUND and _within(confirmed, begun - AFTER, end):
+        if limit is Limit.UNBOUND and alone and _within(confirmed, begun - AFTER, end):
             return record.planned.kind
     return ""
 
@@ -126,14 +135,14 @@ def failures_in(log: str, begun: float) -> Mapping[str, list[float]]:
     return found
 
 
-def _within(times: Iterable[float], begin: float, end: float) -> bool:
-    return any(begin <= at <= end for at in times)
-
-
-def _right(at: float, process: str, skews: Iterable[Skew]) -> Iterator[float]:
+def right_times(at: float, process: str, skews: Iterable[Skew]) -> Iterator[float]:
     """Return what time it may have been when *process* said *at*."""
     yield at
     for skew in skews:
         right = at - skew.seconds
         if skew.process == process and skew.begun - 1 <= right <= skew.ended + 1:
             yield right
+
+
+def _within(times: Iterable[float], begin: float, end: float) -> bool:
+    return any(begin <= at <= end for at in times)

@@ -73,5 +73,6 @@ def write_report(run: Run, seed: int, folder: Path) -> Sequence[Path]:
     data = as_data(run, seed)
     machine, readable = folder / "report.json", folder / "report.html"
     machine.write_text(json.dumps(data, default=plain, indent=1), encoding="utf-8")
-    readable.write_text(page(data), encoding="utf-8")
+    # What a broker said is shown, whatever it is.
+    readable.write_text(page(data), encoding="utf-8", errors="backslashreplace")
     return machine, readable

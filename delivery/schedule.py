@@ -96,7 +96,7 @@ def schedule(seed: int, count: int, kinds: Collection[str]) -> list[Planned]:
 def _rounds(random: Random, kinds: Collection[str]) -> Iterator[str]:
     number = 0
     while True:
-        slow_too = number % SLOW_ROUNDS == 0 or all(KINDS[kind].slow for kind in kinds)
+        slow_too = number % SLOW_ROUNDS == 0
         this = [kind for kind in kinds if slow_too or not KINDS[kind].slow]
         random.shuffle(this)
         yield from this

@@ -13,9 +13,11 @@ from delivery.client import post
 from delivery.errors import DeliveryError
 from delivery.stopping import Stop
 
-__all__ = ["MOODY", "Entry", "Journal", "Traffic"]
+__all__ = ["KILLER", "MOODY", "Entry", "Journal", "Traffic"]
 
-MOODY = "moody"  # the first word of a title that the recipients' stores refuse now and then
+# The first words of a title that the recipients' stores refuse now and then, and of one whose
+# handling kills its process.
+MOODY, KILLER = "moody", "killer"
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ class Journal:
     def publish(self, material_id: str, title: str, *, patience: float = 120.0) -> Entry:
         """Publish one material; repeat the request under its key until the API answers.
 
-        Raises DeliveryError for a refusal, and if nobody answers within *patience* seconds or
-        before the run is stopped.
+        Raises DeliveryError for a refusal, for an event that another request was promised already,
+        and if nobody answers within *patience* seconds or before the run is stopped.
         """
         end = time.monotonic() + patience
         command = {"material_id": material_id, "title": title, "slug": "s", "author": "A"}
@@ -55,8 +57,7 @@ class Journal:
                 entry = Entry(
                     answer["event_id"], material_id, answer["revision"], title, time.time()
                 )
-                with self._lock:
-                    self.entries[entry.event_id] = entry
+                self._keep(entry)
                 return entry
             if status < 500:
                 raise DeliveryError(f"the API refused a publication: {status} {answer}")
@@ -64,6 +65,12 @@ class Journal:
             if self.stop or time.monotonic() > end:
                 raise DeliveryError(f"the API never answered; at last: {answer}")
             time.sleep(0.1)
+
+    def _keep(self, entry: Entry) -> None:
+        with self._lock:
+            if entry.event_id in self.entries:
+                raise DeliveryError(f"the API promised {entry.event_id} to two requests")
+            self.entries[entry.event_id] = entry
 
     def _ask(self, command: dict[str, Any], key: str) -> tuple[int, dict[str, Any]]:
         try:
@@ -86,7 +93,7 @@ class Traffic(threading.Thread):
         self._materials = materials
         self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._ending = threading.Event()
-        self.error: DeliveryError | None = None
+        self.error: Exception | None = None  # why it ended by itself
 
     def run(self) -> None:
         """Publish until `end`."""
@@ -99,7 +106,7 @@ class Traffic(threading.Thread):
             material = f"m-{self._random.randrange(self._materials)}"
             try:
                 self._journal.publish(material, f"{mood} {number}")
-            except DeliveryError as error:
+            except Exception as error:  # noqa: BLE001 - an answer without an id, say: it must be told
                 self.error = error
                 return
 

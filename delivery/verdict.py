@@ -7,24 +7,30 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from delivery.ledger import Account
-from delivery.traffic import Entry
+from delivery.traffic import KILLER, MOODY, Entry
 
 __all__ = ["Facts", "Tally", "differences", "tally"]
 
-# An accepted event may end dead for these reasons: it killed its process, or its recipient's own
-# store refused it at every attempt.
-LEGITIMATE = ("killer", "exhausted")
+# An accepted event may end dead for these reasons, if its title asks for it: it kills its process,
+# or its recipient's own store refused it at every attempt.
+LEGITIMATE = {"killer": KILLER, "exhausted": MOODY}
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a system has after a run. *dead* holds reasons, by recipient and event id."""
+    """What a system has after a run. *dead* holds reasons, by recipient and event id.
+
+    *written* holds what audit's entries say: event id, material id, revision, title. *strangers*
+    are messages that a fault sent, and that are no event.
+    """
 
     outbox: Collection[str]
     audit: Sequence[str]  # event ids, as often as there are entries
     catalog: Mapping[str, tuple[int, str]]  # revision and title, by material id
     pending: Collection[str] = ()
     dead: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    written: Collection[tuple[str, str, int, str]] = ()
+    strangers: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -64,22 +70,39 @@ def tally(entries: Collection[Entry], facts: Facts) -> Tally:
 
 def differences(entries: Collection[Entry], facts: Facts, accounts: Iterable[Account]) -> list[str]:
     """Return everything that is not as promised, one sentence each, naming the ids."""
-    accepted = {entry.event_id for entry in entries}
+    titles = {entry.event_id: entry.title for entry in entries}
+    accepted = titles.keys()
     found = [*_accounted(accounts)]
-    found += _named("promised to a client, and not in the outbox", accepted - set(facts.outbox))
-    found += _named("in the outbox, and no client was told", set(facts.outbox) - accepted)
+    found += _named("promised to a client, and not in the outbox", accepted - {*facts.outbox})
+    found += _named("in the outbox, and no client was told", {*facts.outbox} - accepted)
     times = Counter(facts.audit)
     dead = facts.dead.get("audit", {}).keys()
     found += _named("audit has no entry for", accepted - times.keys() - dead)
     found += _named("audit has more than one entry for", (e for e, n in times.items() if n > 1))
     found += _named("audit has an entry for what nobody accepted", times.keys() - accepted)
+    promised = {(e.event_id, e.material_id, e.revision, e.title) for e in entries}
+    changed = {event for event, *_ in {*facts.written} - promised if event in accepted}
+    found += _named("audit has something else than was accepted for", changed)
+    revisions = Counter((entry.material_id, entry.revision) for entry in entries)
+    twice = {material for (material, _), n in revisions.items() if n > 1}
+    found += _named("two events were promised the same revision of", twice)
     found += _named("the catalog does not show the highest revision of", _behind(entries, facts))
     unknown = facts.catalog.keys() - {entry.material_id for entry in entries}
     found += _named("the catalog shows what nobody published", unknown)
     for recipient, reasons in facts.dead.items():
-        wrong = {e for e, reason in reasons.items() if e in accepted and reason not in LEGITIMATE}
+        wrong = {
+            event
+            for event, reason in reasons.items()
+            if event in accepted and not _asked_for(reason, titles[event])
+        }
         found += _named(f"dead for {recipient} for a reason that is not theirs", wrong)
+        unknown = reasons.keys() - accepted - {*facts.strangers}
+        found += _named(f"dead for {recipient}, and nobody sent it", unknown)
     return found
+
+
+def _asked_for(reason: str, title: str) -> bool:
+    return reason in LEGITIMATE and title.startswith(LEGITIMATE[reason])
 
 
 def _accounted(accounts: Iterable[Account]) -> Iterator[str]:

@@ -7,12 +7,29 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pika import BasicProperties
+from pika.adapters.blocking_connection import BlockingConnection
+from support.answering import answering
+from support.events import event as material_event
 from support.waiting import wait_for
 
+from delivery.audit import append
+from delivery.books import settled_accounts
+from delivery.chaos import last_accounts
+from delivery.config import Config
+from delivery.connection import BrokerSettings, connect
+from delivery.dead import REASON, dead_queue
+from delivery.facts import facts_of
+from delivery.retry import ATTEMPT_HEADER
 from delivery.schedule import KINDS
+from delivery.store import transaction
+from delivery.stores import Stores
+from delivery.topology import declare
 
 DELIVERY = [sys.executable, "-m", "delivery"]
 
@@ -66,6 +83,77 @@ def test_a_fault_that_did_not_bite_is_counted_out_and_strictly_an_error() -> Non
     assert "1 faults injected, 0 bit: duplicate 0 of 1" in run.stdout
     assert run.stdout.endswith("everything adds up\n")
     assert run.returncode == 1
+
+
+def test_a_wrong_count_of_what_readers_have_does_not_decide(
+    settings: BrokerSettings, connection: BlockingConnection, namespace: str, tmp_path: Path
+) -> None:
+    """After a partition the plugin told 1 unacked, where nothing was. Stopped readers have none."""
+    with answering(200, b'{"messages_unacknowledged": 1}') as url:
+        config = Config(
+            broker=settings, stores=Stores(tmp_path), namespace=namespace, management_url=url
+        )
+        declare(connection, config.topology())
+        assert [found.copies for found in settled_accounts(config, seconds=0)] == [1, 1]
+        stopped: list[bool] = []
+        found = last_accounts(config, lambda: stopped.append(True), seconds=0)
+    assert stopped == [True]
+    assert [(each.copies, each.unacked_seen) for each in found] == [(0, False)] * 2
+
+
+def test_what_a_reader_keeps_in_its_hands_is_found_when_it_is_stopped(
+    settings: BrokerSettings, connection: BlockingConnection, namespace: str, tmp_path: Path
+) -> None:
+    config = Config(broker=settings, stores=Stores(tmp_path), namespace=namespace)
+    declare(connection, config.topology())
+    queue = config.route("audit").queue
+    with connect(settings) as reading, answering(200, b'{"messages_unacknowledged": 1}') as url:
+        channel = reading.channel()
+        channel.confirm_delivery()
+        channel.basic_publish("", queue, b"held")
+        method, _, _ = channel.basic_get(queue)
+        assert method is not None
+        told = replace(config, management_url=url)
+        found = last_accounts(told, reading.close, seconds=5)
+    assert [(each.recipient, each.copies) for each in found] == [("catalog", 0), ("audit", 1)]
+
+
+def test_who_was_given_up_before_every_attempt_is_not_exhausted(
+    settings: BrokerSettings, connection: BlockingConnection, namespace: str, tmp_path: Path
+) -> None:
+    config = Config(
+        broker=settings, stores=Stores(tmp_path), namespace=namespace, retries_ms=(1, 1, 1)
+    )
+    declare(connection, config.topology())
+    channel = connection.channel()
+    channel.confirm_delivery()
+    for attempt in (3, 4):
+        headers = {REASON: "exhausted", ATTEMPT_HEADER: attempt}
+        properties = BasicProperties(message_id=f"e-{attempt}", headers=headers)
+        channel.basic_publish("", dead_queue(config.route("audit")), b"", properties)
+    dead = facts_of(config, (), ()).dead
+    assert dead == {"catalog": {}, "audit": {"e-3": "exhausted by attempt 3", "e-4": "exhausted"}}
+
+
+def test_what_audit_has_is_read_as_it_is_written(
+    settings: BrokerSettings, connection: BlockingConnection, namespace: str, tmp_path: Path
+) -> None:
+    config = Config(broker=settings, stores=Stores(tmp_path), namespace=namespace)
+    declare(connection, config.topology())
+    event = material_event("m-1", revision=3, title="third")
+    with closing(config.stores.open("audit")) as audit, transaction(audit) as tx:
+        append(event, tx)
+        append(event, tx)
+    facts = facts_of(config, (), (), {"s"})
+    assert facts.audit == [event.id] * 2
+    assert facts.written == {(event.id, "m-1", 3, "third")}
+    assert facts.strangers == {"s"}
+
+
+def test_a_report_that_can_not_be_written_is_told_before_the_campaign() -> None:
+    run = chaos("--only", "stall", "--report", "/dev/null/there")
+    assert (run.returncode, run.stdout) == (1, "")
+    assert run.stderr.startswith("error: [Errno 20] Not a directory: '/dev/null/there'")
 
 
 def test_the_list_explains_every_kind() -> None:

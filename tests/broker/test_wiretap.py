@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import struct
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -79,6 +81,45 @@ def test_a_trap_springs_once_and_the_next_connection_works(
         with ConfirmedChannel(BrokerSettings(url=tap.url)) as publisher:
             outcomes.append(publisher.send(message(queue, number)).outcome)
     assert outcomes == [Outcome.UNKNOWN, Outcome.CONFIRMED]
+
+
+def test_a_trap_waits_for_its_own_direction(tap: Wiretap, connection, namespace: str) -> None:
+    """A confirm is an ack that comes from the broker; the trap is for the reader's."""
+    queue = f"{namespace}.catalog"
+    connection.channel().queue_declare(queue, durable=True)
+    trap = tap.set(Trap(ACK, towards_broker=True))
+    with ConfirmedChannel(BrokerSettings(url=tap.url)) as publisher:
+        assert publisher.send(message(queue, 1)).outcome is Outcome.CONFIRMED
+    assert (trap.sprung.is_set(), trap.dropped) == (False, 0)
+
+
+def test_a_body_that_looks_like_a_method_is_not_counted_as_one(
+    tap: Wiretap, connection, namespace: str
+) -> None:
+    queue = f"{namespace}.catalog"
+    connection.channel().queue_declare(queue, durable=True)
+    properties = envelope("id-1", "kind", timestamp=0, correlation_id="c")
+    with ConfirmedChannel(BrokerSettings(url=tap.url)) as publisher:
+        body = struct.pack(">HH", *PUBLISH)
+        assert publisher.send(Message("", queue, properties, body)).outcome is Outcome.CONFIRMED
+    assert tap.seen[PUBLISH] == 1
+
+
+def test_half_a_frame_is_passed_on_byte_by_byte() -> None:
+    """A bare socket stands where the broker does: it would not show what it read of a frame."""
+    greeting, payload = b"AMQP\0\0\x09\x01", struct.pack(">HH", *PUBLISH) + b"12345"
+    frame = bytes([1, 0, 1]) + struct.pack(">I", len(payload)) + payload + b"\xce"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"amqp://u:p@127.0.0.1:{server.getsockname()[1]}/%2F"
+        with Wiretap(address, user="u", password="p", heartbeat=3) as tap:
+            trap = tap.set(Trap(PUBLISH, towards_broker=True, half=True))
+            with socket.create_connection(("127.0.0.1", urlsplit(tap.url).port or 0)) as client:
+                client.sendall(greeting + frame)
+                broker, _ = server.accept()
+                with broker, broker.makefile("rb") as reading:
+                    assert reading.read() == greeting + frame[: len(frame) // 2]
+            assert trap.dropped == len(frame) - len(frame) // 2
+            wait_for(lambda: tap.open == 0, "the line is gone")
 
 
 def test_a_silent_line_is_open_and_nothing_comes_until_it_speaks_again(

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import http.server
 import json
 import sqlite3
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -13,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.answering import answering
 from support.events import event
 from support.exchange import delivery, environment
 
@@ -167,31 +166,6 @@ def test_the_feed_is_described(api: str) -> None:
 def api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with serving(tmp_path_factory.mktemp("api")) as running:
         yield running
-
-
-@contextmanager
-def answering(status: int, body: bytes) -> Iterator[str]:
-    """A server that gives one answer to everything."""
-
-    class Answer(http.server.BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    server = http.server.HTTPServer(("127.0.0.1", 0), Answer)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.mark.parametrize(

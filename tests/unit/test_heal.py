@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from delivery.arena import PROCESSES, Deleted
+from delivery.arena import PROCESSES, Deleted, Skew
 from delivery.campaign import Record
-from delivery.heal import explanation, failures_in
+from delivery.chaos import not_recovered, own_losses
+from delivery.heal import Healed, explanation, failures_in, right_times
 from delivery.schedule import Planned
 
 BEGUN, ENDED = 1000.0, 1010.0
@@ -25,6 +27,7 @@ def explained(
     confirmed: float = 0.0,
     expired: float = 0.0,
     deleted: Sequence[Deleted] = (),
+    alone: bool = True,
 ) -> str:
     return explanation(
         "catalog",
@@ -33,6 +36,7 @@ def explained(
         expired=[expired],
         records=[fault],
         deleted=deleted,
+        alone=alone,
     )
 
 
@@ -86,6 +90,14 @@ def test_unbound_queues_explain_what_was_confirmed_meanwhile(confirmed: float, k
     assert explained(record("unbind", "relay", "catalog", "audit"), confirmed=confirmed) == kind
 
 
+def test_unbound_queues_do_not_explain_what_reached_no_queue_at_all() -> None:
+    """The broker returned it: a relay that calls such a row sent has lost it by itself."""
+    unbound = record("unbind", "relay", "catalog", "audit")
+    assert explained(unbound, confirmed=1005.0, alone=False) == ""
+    killed = record("kill-broker", *PROCESSES)
+    assert explained(killed, expired=1005.0, alone=False) == "kill-broker"
+
+
 @pytest.mark.parametrize("kind", ["kill-relay", "stall", "restart-broker", "lock-store", "alarm"])
 def test_no_other_fault_explains_a_loss(kind: str) -> None:
     assert explained(record(kind, *PROCESSES), confirmed=1005.0, expired=1005.0) == ""
@@ -99,3 +111,29 @@ def test_failures_are_read_from_a_log_also_past_midnight() -> None:
         "00:00:01 info delivery.settled queue=c message_id=e-1 effect=failed error=no\n"
     )
     assert failures_in(log, midnight - 60) == {"e-1": [midnight - 2, midnight + 1]}
+
+
+@pytest.mark.parametrize(
+    ("said", "process", "times"),
+    [
+        (1605.0, "relay", [1605.0, 1005.0]),  # 600 s ahead, from 1000 to 1010
+        (1605.0, "audit", [1605.0]),  # another process: its clock was right
+        (1598.9, "relay", [1598.9]),  # before and after that, its clock was right
+        (1611.1, "relay", [1611.1]),
+    ],
+)
+def test_a_wrong_clock_says_two_times_that_may_be_right(
+    said: float, process: str, times: list[float]
+) -> None:
+    skews = [Skew("relay", 600.0, BEGUN, ENDED)]
+    assert [*right_times(said, process, skews)] == pytest.approx(times)
+
+
+def test_a_loss_that_nothing_explains_is_named_though_it_is_healed() -> None:
+    healed = [Healed("audit", "e-1", "unbind"), Healed("catalog", "e-2", "")]
+    assert [*own_losses(healed)] == ["catalog lost e-2 by our own code"]
+
+
+def test_what_did_not_work_again_after_a_fault_is_named() -> None:
+    well, ill = record("stall", "audit"), replace(record("stall", "audit"), error="not ready")
+    assert [*not_recovered([well, ill])] == ["stall (fault 1): not ready"]

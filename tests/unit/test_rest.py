@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from delivery.chaos import QUIET, moves
 from delivery.timeline import Sample
 
@@ -28,3 +32,13 @@ def test_a_queue_that_nobody_empties_is_not_waited_for() -> None:
     stuck = [sample(0.0, 1, ready=5), sample(QUIET - 1, 2, ready=4)]
     assert moves([*stuck, sample(2 * QUIET - 2, 2, ready=4)])
     assert not moves([*stuck, sample(2 * QUIET - 1, 2, ready=4)])
+
+
+@pytest.mark.parametrize("place", ["pending", "ready", "retry"])
+@pytest.mark.parametrize("count", [1, None])
+def test_a_count_that_is_not_zero_or_not_known_is_no_rest(place: str, count: int | None) -> None:
+    """Where nobody answered, there may be anything."""
+    still = sample(1.0, 9)
+    assert still.at_rest
+    there = count if place == "pending" else {"catalog": 0, "audit": count}
+    assert not replace(still, **{place: there}).at_rest

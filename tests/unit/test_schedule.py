@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 
@@ -39,6 +40,23 @@ def test_a_thousand_faults_hold_each_kind_more_than_twenty_times() -> None:
 def test_the_targets_of_a_kind_take_turns() -> None:
     hit = Counter(p.target for p in schedule(1, 60, ["stall"]))
     assert hit == {("relay",): 20, ("catalog",): 20, ("audit",): 20}
+    two = [planned.target for planned in schedule(1, 20, ["cut-before-ack"])]
+    assert all(first != second for first, second in pairwise(two))
+
+
+def test_the_seed_chooses_the_order_who_is_hit_first_and_what_a_fault_draws() -> None:
+    """Else some pairs of faults would never follow each other, whatever the seed."""
+    seeds = range(20)
+    assert len({tuple(p.kind for p in schedule(s, len(KINDS), KINDS)) for s in seeds}) == 20
+    assert len({schedule(s, 1, ["stall"])[0].target for s in seeds}) == 3
+    assert len({planned.seed for planned in schedule(1, 100, KINDS)}) == 100
+    quick = [kind for kind in KINDS if not KINDS[kind].slow]
+    kinds = [planned.kind for planned in schedule(1, 2 * len(quick), quick)]
+    assert kinds[: len(quick)] != kinds[len(quick) :]
+
+
+def test_faults_are_numbered_from_one() -> None:
+    assert [planned.number for planned in schedule(1, 40, KINDS)] == [*range(1, 41)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
