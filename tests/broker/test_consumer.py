@@ -100,16 +100,17 @@ def test_a_bad_message_in_a_batch_of_fifty_fails_alone(
         assert effects(store) == 1 + 49
         assert effects(store, bad.id) == 0
     assert world.ready(world.audit.queue) == 0
+    names = ("queue", "effect", "applied")
     said = [
-        (record.getMessage(), vars(record).get("effect"), vars(record).get("applied"))
+        (record.getMessage(), *(vars(record).get(name) for name in names))
         for record in caplog.records
         if record.name == "delivery.consumer"
     ]
     assert Counter(said) == Counter(
         [
-            ("delivery.settled", "applied", None),
-            ("delivery.settled", "failed", None),
-            ("batch.settled", None, 49),
+            ("delivery.settled", world.audit.queue, "applied", None),
+            ("delivery.settled", world.audit.queue, "failed", None),
+            ("batch.settled", world.audit.queue, None, 49),
         ]
     )
 

@@ -17,12 +17,14 @@ from support.recipients import effects, store_at
 from support.waiting import wait_for
 from support.world import World
 
+from delivery.codec import encode
 from delivery.connection import connect
-from delivery.consumer import Settlement, consume, requeue
+from delivery.consumer import Settlement, consume, consume_with, requeue
 from delivery.contract import Event
 from delivery.errors import PermanentError
-from delivery.handling import Delivery, Effect
+from delivery.handling import Delivery, Effect, apply_batch
 from delivery.points import arm
+from delivery.publisher import properties_of
 
 
 @contextmanager
@@ -78,6 +80,27 @@ def test_by_default_ten_are_in_hand_and_each_has_a_transaction_of_its_own(world:
     crowd = Crowd(world, left=2)
 
     with consuming(world, crowd, meanwhile=crowd.meanwhile) as store:
+        assert effects(store) == 12
+    assert crowd.transactions == 12
+
+
+def test_with_any_other_store_the_defaults_are_the_same(world: World) -> None:
+    """Ten in hand, each committed by itself."""
+    world.declare(routes=[world.audit])
+    world.publish(*(event() for _ in range(12)))
+    crowd = Crowd(world, left=2)
+
+    with (
+        closing(store_at(world.store_path(world.audit))) as store,
+        connect(world.settings) as connection,
+    ):
+        consume_with(
+            connection.channel(),
+            world.audit.queue,
+            lambda taken: apply_batch(taken, store, crowd),
+            idle=0.4,
+            meanwhile=crowd.meanwhile,
+        )
         assert effects(store) == 12
     assert crowd.transactions == 12
 
@@ -185,6 +208,48 @@ def test_at_the_point_after_settling_the_message_is_gone(world: World) -> None:
     with closing(store_at(world.store_path(world.audit))) as store:
         assert effects(store) == 1
     assert world.ready(world.audit.queue) == 0
+
+
+def test_at_the_point_after_settling_one_it_is_gone(world: World) -> None:
+    """Beside a failure each delivery is settled by itself, and there a process may die."""
+    world.declare(routes=[world.audit])
+    world.publish(event())
+
+    def fail(event_: Event, tx: sqlite3.Connection) -> Effect:
+        raise RuntimeError
+
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    arm("consumer.settled_one", die)
+    with (
+        pytest.raises(KeyboardInterrupt),
+        consuming(world, fail, on_failure=lambda *_: Settlement.ELSEWHERE),
+    ):
+        pytest.fail("not reached")
+
+    assert world.ready(world.audit.queue) == 0
+
+
+def test_the_trace_of_a_message_is_logged_with_it(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """So a recipient's line is found by the request that caused it."""
+    world.declare(routes=[world.audit])
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    of = event()
+    properties = properties_of(of)
+    properties.headers = {"traceparent": trace}
+    world.put(world.audit, encode(of), properties)
+
+    with (
+        caplog.at_level(logging.INFO, "delivery.consumer"),
+        consuming(world, handler(world.audit)),
+    ):
+        pass
+
+    (record,) = [each for each in caplog.records if each.message == "delivery.settled"]
+    assert (vars(record)["message_id"], vars(record)["traceparent"]) == (of.id, trace)
 
 
 def test_every_settled_delivery_is_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:

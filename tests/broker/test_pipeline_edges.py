@@ -12,8 +12,9 @@ from support.proxy import Proxy, proxied
 from support.world import World
 
 from delivery.confirms import Outcome
-from delivery.connection import BrokerUnavailable
+from delivery.connection import AccessRefused, BrokerUnavailable
 from delivery.pipeline import ConfirmedChannel
+from delivery.publisher import Message, properties_of
 
 
 @pytest.fixture
@@ -76,6 +77,16 @@ def test_serving_ends_as_soon_as_the_connection_is_gone(world: World, proxy: Pro
     address = replace(world.settings, url=proxy.url).address
     assert str(gone.value).startswith(f"the connection to {address} is gone: ")
     assert not str(gone.value).endswith(": ")
+    assert not isinstance(gone.value, AccessRefused)
+
+
+def test_a_channel_closed_for_a_missing_right_says_so_afterwards(world: World) -> None:
+    """Trying again mends nothing: nobody may publish to an exchange that is internal."""
+    internal = Message("amq.rabbitmq.trace", "key", properties_of(event()), b"")
+    with ConfirmedChannel(world.settings) as channel:
+        assert channel.send(internal).outcome is Outcome.UNKNOWN
+        with pytest.raises(AccessRefused, match=r"is gone: .*ACCESS_REFUSED"):
+            channel.send(internal)
 
 
 def test_serving_without_a_time_only_looks(world: World) -> None:

@@ -38,6 +38,7 @@ MODULES = [
 ]
 MOST = 0.10  # of a module's mutants may survive
 AROUND = 30  # characters of the line that are shown beside a change
+AS_IT_IS = r"'.*?'|\{.*?\}"  # in SQL, letter case counts in a quoted value and what is filled in
 
 # mutmut's exit codes: of pytest, or of how its process ended.
 KILLED = {1, 3}
@@ -151,23 +152,30 @@ def is_same_sql(old: ast.FunctionDef, new: ast.FunctionDef) -> bool:
         pair for pair in zip(statements(old), statements(new), strict=False) if len({*pair}) > 1
     ]
     return bool(differing) and all(
-        a.lower() == b.lower() and re.findall("'.*?'", a) == re.findall("'.*?'", b)
+        a.lower() == b.lower() and re.findall(AS_IT_IS, a) == re.findall(AS_IT_IS, b)
         for a, b in differing
     )
 
 
 def statements(function: ast.FunctionDef) -> list[str]:
-    """Return the SQL in *function*: what ``execute`` gets first."""
+    """Return the SQL in *function*: what ``execute`` or ``executemany`` gets first."""
     return [
-        call.args[0].value
+        text(call.args[0])
         for call in ast.walk(function)
         if isinstance(call, ast.Call)
         and isinstance(call.func, ast.Attribute)
-        and call.func.attr == "execute"
+        and call.func.attr in {"execute", "executemany"}
         and call.args
-        and isinstance(call.args[0], ast.Constant)
-        and isinstance(call.args[0].value, str)
     ]
+
+
+def text(node: ast.expr) -> str:
+    """Return what the string *node* says; what is filled in, and what is no string, as written."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(text(part) for part in node.values)
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return "{" + ast.unparse(node.value if isinstance(node, ast.FormattedValue) else node) + "}"
 
 
 def report() -> bool:

@@ -14,7 +14,7 @@ from delivery import outbox
 from delivery.codec import encode
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event
-from delivery.outbox import FIRST_PAUSE, LONGEST_PAUSE, SqliteOutbox
+from delivery.outbox import FIRST_PAUSE, LONGEST_PAUSE, SqliteOutbox, removed, sent
 from delivery.store import open_store, transaction
 
 NOW = 1_800_000_000.0
@@ -91,6 +91,21 @@ def test_the_message_is_what_was_recorded(store: sqlite3.Connection, box: Sqlite
     assert message.properties.correlation_id == "request-1"
     assert message.properties.delivery_mode == 2
     assert message.properties.timestamp == int(NOW)
+
+
+def test_the_trace_of_the_request_is_the_only_header(
+    store: sqlite3.Connection, box: SqliteOutbox
+) -> None:
+    """A request that belongs to no trace leaves no header behind."""
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    with transaction(store) as tx:
+        for traceparent in (trace, None):
+            outbox.add(tx, event(), correlation_id="r", accepted_at=NOW, traceparent=traceparent)
+
+    with box.batch(2) as batch:
+        headers = [message.properties.headers for message in batch.messages]
+
+    assert headers == [{"traceparent": trace}, {}]
 
 
 def test_rows_come_in_the_order_they_were_added_and_only_as_many_as_asked(
@@ -216,6 +231,20 @@ def test_a_clock_set_back_holds_no_row_longer_than_the_longest_pause(
     assert due(box) == [of.id]
 
 
+def test_rows_from_before_the_clock_was_set_back_do_not_make_a_batch_longer(
+    store: sqlite3.Connection, box: SqliteOutbox, clock: Clock
+) -> None:
+    """What is due comes first; they get the places that are left."""
+    add(store, *(event() for _ in range(3)))
+    record(box, *[BAD] * 3)
+    clock.now -= 600
+    good = event()
+    add(store, good)
+
+    found = due(box, 2)
+    assert (found[0], len(found)) == (good.id, 2)
+
+
 def test_an_attempt_after_the_clock_was_set_back_is_paused_by_the_new_clock(
     store: sqlite3.Connection, box: SqliteOutbox, clock: Clock
 ) -> None:
@@ -262,3 +291,24 @@ def test_what_could_never_be_sent_is_refused_where_it_is_added(store: sqlite3.Co
     with pytest.raises(ValueError, match="255 bytes"), transaction(store) as tx:
         outbox.add(tx, event(), correlation_id="я" * 128, accepted_at=1.0)
     assert store.execute("SELECT count(*) FROM outbox").fetchone() == (0,)
+
+
+def test_the_rows_that_are_sent_are_told_without_those_that_wait(
+    store: sqlite3.Connection, box: SqliteOutbox
+) -> None:
+    """The count follows each mark."""
+    assert sent(store) == 0
+    add(store, *(event() for _ in range(3)))
+
+    record(box, Answer(Outcome.CONFIRMED), BAD, Answer(Outcome.CONFIRMED))
+
+    assert sent(store) == 2
+
+
+def test_what_was_removed_is_told_with_its_time(store: sqlite3.Connection) -> None:
+    """None was, and so no row is missing; or so many, all from before that time."""
+    assert removed(store) == (0, 0.0)
+
+    store.execute("INSERT INTO outbox_removed VALUES (1, 7, 12.5)")
+
+    assert removed(store) == (7, 12.5)
