@@ -30,8 +30,8 @@ def limit_queue(config: Config, queue: str, limit: Limit) -> None:
     """
     bounded(config.topology(), {queue: limit})
     _refuse_overruled(config, queue, limit)
-    _refuse_strange(config, queue, limit)
     management = config.need_management("a policy needs")
+    _refuse_strange(config, queue, limit)
     name = _name(queue)
     told = management.queue(queue)
     if told is None:
