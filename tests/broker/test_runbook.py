@@ -239,6 +239,11 @@ def test_a_queue_is_changed_by_its_name_only(exchange: Exchange) -> None:
     with pytest.raises(DeliveryError, match="has no queue 'other'"):
         change_queues(later, ["other"])
 
+    exchange.delete_queue(second)
+    assert (second, "missing") in {(move.queue, move.kind) for move in plan_change(later)}
+    with pytest.raises(DeliveryError, match=f"no queue '{second}' yet"):
+        change_queues(later, [second])
+
 
 def test_a_quorum_queue_gets_other_arguments_too(exchange: Exchange) -> None:
     """The broker deletes it on no condition: it is looked at first. Its kind may change as well."""
