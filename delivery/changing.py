@@ -25,11 +25,16 @@ __all__ = ["change_queues", "plan_change"]
 def plan_change(config: Config, queues: Collection[str] = ()) -> list[Move]:
     """Return which of *queues* (all of the exchange, if none is named) are not as *config* says.
 
-    The management plugin tells what they are: OSError if it does not answer. Raises DeliveryError
-    for a queue that the exchange does not have.
+    Of all, those that are missing, too: whoever uses them declares them. The management plugin
+    tells what they are: OSError if it does not answer. Raises DeliveryError for a queue that is
+    named and not there.
     """
     with connect(config.named("change")) as connection:
-        return [move for move, _ in _plan(connection, config, queues)]
+        found = [move for move, _ in _plan(connection, config, queues)]
+        known = {move.queue for move in found}
+        others = (each.name for each in config.topology().queues if each.name not in known)
+        absent = (name for name in others if not queues and not depth(connection, name))
+        return found + [Move(name, "missing", 0, 0, 0) for name in absent]
 
 
 def change_queues(config: Config, queues: Collection[str]) -> list[Move]:
@@ -70,6 +75,8 @@ def _plan(
     # Waiting queues first: what expires there goes to a queue that is not emptied yet.
     for queue in sorted(wanted, key=lambda each: "x-message-ttl" not in each.arguments):
         have, waiting = depth(connection, queue.name), depth(connection, aside(queue.name))
+        if queues and not have and not waiting:
+            raise DeliveryError(f"there is no queue {queue.name!r} yet: delivery topology declare")
         arguments = _arguments(config.management, queue.name) if have else {}
         differs = ", ".join(_differences(arguments, queue)) if have else "missing"
         if (have and differs) or waiting:

@@ -105,6 +105,8 @@ def main() -> None:
         app()
     except SystemExit:
         raise  # the usual end: not a reason to import pika, as the last clause does
+    except KeyboardInterrupt:  # before the command itself began
+        sys.exit(130)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
         sys.exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote
 
 import typer
 
@@ -11,6 +12,7 @@ from delivery.terminal import PARKINGS, Terminal, operator, show_json
 
 if TYPE_CHECKING:
     from delivery.config import Config
+    from delivery.management import Management
     from delivery.parking import Parking
     from delivery.topology import Topology
     from delivery.unrouted import Unrouted
@@ -22,6 +24,7 @@ unrouted_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+PATIENCE = 10.0  # seconds until a policy is seen on its exchange
 Json = Annotated[bool, typer.Option("--json", help="For machines.")]
 
 
@@ -46,29 +49,56 @@ def declare_command(context: typer.Context, as_json: Json = False) -> None:
 
     Example: delivery unrouted declare
     """
-    from urllib.parse import quote
-
     from delivery.connection import connect
     from delivery.lanes import unrouted_queue
     from delivery.topology import declare
 
     config: Config = context.obj.config(start_broker=True)
     management = config.need_management("the policy needs")
-    with connect(config.named("operator")) as connection:
-        declare(connection, _topology(config))
     name = unrouted_queue(config.exchange)
-    management.put(
-        f"/api/policies/{management.vhost}/{quote(name, safe='')}",
-        {
-            "pattern": f"^{config.exchange.replace('.', '[.]')}$",
-            "definition": {"alternate-exchange": name},
-            "apply-to": "exchanges",
-        },
-    )
+    with connect(config.named("operator")) as connection:
+        declare(connection, config.topology())
+        caught = _caught(management, config.exchange, name)
+        declare(connection, _topology(config))
+    if not caught:
+        _catch(management, config.exchange, name)
     if as_json:
         show_json({"exchange": config.exchange, "parking": name})
     else:
         typer.echo(f"what no queue of {config.exchange} wants is kept in {name} from now on")
+
+
+def _caught(management: Management, exchange: str, alternate: str) -> bool:
+    """Say whether a policy names *alternate* already; DeliveryError if one says something else."""
+    told, _ = management.get(f"/api/exchanges/{management.vhost}/{quote(exchange, safe='')}")
+    policy = told.get("policy")
+    if not policy:
+        return False
+    rule, _ = management.get(f"/api/policies/{management.vhost}/{quote(policy, safe='')}")
+    if rule["definition"].get("alternate-exchange") == alternate:
+        return True
+    raise DeliveryError(
+        f"{exchange} has the policy {policy!r}; only one holds:"
+        f" add alternate-exchange = {alternate} there"
+    )
+
+
+def _catch(management: Management, exchange: str, alternate: str) -> None:
+    import time
+
+    management.put(
+        f"/api/policies/{management.vhost}/{quote(alternate, safe='')}",
+        {
+            "pattern": f"^{exchange.replace('.', '[.]')}$",
+            "definition": {"alternate-exchange": alternate},
+            "apply-to": "exchanges",
+        },
+    )
+    end = time.monotonic() + PATIENCE
+    while not _caught(management, exchange, alternate):
+        if time.monotonic() > end:
+            raise DeliveryError(f"{exchange} does not follow the policy {alternate!r}")
+        time.sleep(0.1)
 
 
 @unrouted_app.command("list")

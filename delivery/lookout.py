@@ -11,7 +11,7 @@ from typing import Self
 from pika.exceptions import ChannelClosedByBroker
 
 from delivery.config import Config
-from delivery.connection import connect
+from delivery.connection import ACCESS_REFUSED, connect
 from delivery.dead import dead_queue
 from delivery.errors import DeliveryError
 from delivery.groups import full_key
@@ -123,6 +123,8 @@ class Lookout:
         try:
             yield
         except ChannelClosedByBroker as refusal:
+            if refusal.reply_code == ACCESS_REFUSED:
+                raise
             raise DeliveryError(
                 f"no queue {dead_queue(self._route)!r} ({refusal.reply_text});"
                 " create it: delivery topology declare"

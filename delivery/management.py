@@ -7,6 +7,8 @@ import http.client
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, quote, unquote, urlsplit
@@ -77,7 +79,7 @@ class Management:
             if parts.scheme == "https":
                 handlers.append(urllib.request.HTTPSHandler(context=tls_context(self.amqp_url)))
             direct = urllib.request.build_opener(*handlers)
-            with direct.open(request, timeout=5) as answer:
+            with _named(f"{host}{port}", user), direct.open(request, timeout=5) as answer:
                 return json.loads(answer.read() or b"null"), answer.headers
         except (http.client.HTTPException, ValueError, DeliveryError) as error:
             raise OSError(f"no management API there: {error!r}") from error
@@ -106,3 +108,15 @@ class Management:
                 return None
             raise
         return found if isinstance(found, dict) else None
+
+
+@contextmanager
+def _named(where: str, user: SplitResult) -> Iterator[None]:
+    """Say in the error's words who was asked, and as whom."""
+    try:
+        yield
+    except urllib.error.HTTPError as answer:  # it stays one: callers ask for its code
+        answer.msg = f"{answer.msg} (the management API at {where}, to user {user.username!r})"
+        raise
+    except urllib.error.URLError as error:
+        raise OSError(f"no management API at {where}: {error.reason}") from error

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from delivery.errors import DeliveryError
 from delivery.management import Management
 
 __all__ = ["NodeState", "node_states", "trouble"]
@@ -24,12 +25,15 @@ class NodeState:
 
 
 def node_states(management: Management, prefix: str) -> list[NodeState]:
-    """Return all nodes, seen with the queues whose names begin with *prefix*. Raises OSError.
+    """Return all nodes, seen with the queues whose names begin with *prefix*.
 
+    Raises OSError, and DeliveryError if there is no such queue: nobody knows what would be missed.
     As one node's management plugin tells it, which must not be the node that goes: a drained one
     does not answer. That a node is drained it hears some seconds late, and on 3.10 never.
     """
     queues = [each for each in management.get("/api/queues")[0] if _counts(each, prefix)]
+    if not queues:
+        raise DeliveryError(f"the broker has no queue whose name begins with {prefix!r}")
     return [_state(each, queues) for each in management.get("/api/nodes")[0]]
 
 

@@ -9,8 +9,10 @@ from urllib.parse import quote
 
 from delivery.config import Config
 from delivery.errors import DeliveryError
-from delivery.limits import Limit, bounded, policy_steps
+from delivery.limits import Limit, Shed, bounded, policy_steps
 from delivery.management import Management
+from delivery.routes import routes_of
+from delivery.verify import own_queues
 
 __all__ = ["limit_queue", "unlimit_queue"]
 
@@ -29,6 +31,7 @@ def limit_queue(config: Config, queue: str, limit: Limit) -> None:
     bounded(config.topology(), {queue: limit})
     _refuse_overruled(config, queue, limit)
     management = config.need_management("a policy needs")
+    _refuse_strange(config, queue, limit)
     name = _name(queue)
     told = management.queue(queue)
     if told is None:
@@ -69,6 +72,15 @@ def _refuse_overruled(config: Config, queue: str, limit: Limit) -> None:
             raise DeliveryError(
                 f"{queue} is declared with {name} = {have}, which a policy can't change"
             )
+
+
+def _refuse_strange(config: Config, queue: str, limit: Limit) -> None:
+    # Another recipient would be sent what it has had, and its own would never have it.
+    topology = config.topology()
+    owned = [own_queues(topology, route).queues for route in routes_of(config.namespace)]
+    names = [{each.name for each in queues} for queues in owned]
+    if isinstance(limit, Shed) and not any({queue, limit.into} <= each for each in names):
+        raise DeliveryError(f"{limit.into!r} is another recipient's: {queue} can't shed into it")
 
 
 def _name(queue: str) -> str:

@@ -58,7 +58,7 @@ def lock_desks(connection: BlockingConnection, routes: Iterable[Route]) -> None:
             if refusal.reply_code != RESOURCE_LOCKED:
                 raise
             raise DeskBusy(
-                "somebody looks at dead messages; try again when they are done"
+                "somebody looks at dead messages, or moves queues; try again when they are done"
             ) from refusal
 
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import urllib.error
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
 from delivery.access import Access
+from delivery.connection import describe
 from delivery.errors import DeliveryError
 from delivery.management import Management
 from delivery.passwords import file_for
-from delivery.users import apply
+from delivery.users import apply, differences
 
 __all__ = ["disconnect", "rotate"]
 
@@ -22,14 +26,40 @@ def rotate(management: Management, vhost: str, access: Access, folder: Path) -> 
 
     Connections that are open go on; a new one needs the new password, which a service reads when
     it starts: restart it now. Its file is first: if this is cut off in between, `delivery access
-    apply` puts on the broker what the file says. Raises OSError.
+    apply` puts on the broker what the file says. Raises DeliveryError or OSError, before anything
+    is changed if the broker does not answer or this login may not do it.
     """
-    file, password = file_for(folder, access.role), secrets.token_urlsafe(24)
+    file = file_for(folder, access.role)
     if not file.exists():
         raise DeliveryError(
             f"{access.role}'s password is not in {file}: change it where it is kept, then"
             " delivery access apply, then restart the service"
         )
+    differences(management, vhost, [access], {})  # who may not see users may not change one
+    with _alone(folder):
+        password = secrets.token_urlsafe(24)
+        _write(file, password)
+        try:
+            apply(management, vhost, [access], {access.role: password})
+        except (DeliveryError, OSError) as error:
+            raise DeliveryError(
+                f"{file} has a new password that the broker may not have: delivery access apply,"
+                f" as soon as it can ({describe(error)})"
+            ) from error
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait for whoever else rotates: the file would have one's password, the broker the other's."""
+    lock = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+def _write(file: Path, password: str) -> None:
     new = file.with_suffix(".new")
     # Never readable for others, and the file is the old or the new one, whole.
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as opened:
@@ -37,7 +67,6 @@ def rotate(management: Management, vhost: str, access: Access, folder: Path) -> 
         opened.flush()
         os.fsync(opened.fileno())
     new.replace(file)
-    apply(management, vhost, [access], {access.role: password})
 
 
 def disconnect(management: Management, user: str) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +16,7 @@ from support.guarded import Guarded, guarded_exchange
 from support.publishing import publishing
 from support.waiting import wait_for
 
+from delivery import rotation
 from delivery.broker import Broker
 from delivery.changing import change_queues, plan_change
 from delivery.connection import AccessRefused, connect
@@ -193,6 +196,7 @@ def balances(exchange: Exchange, given_up: str) -> None:
     """Everything accepted was applied once by each, but for the one that was given up."""
     ended = exchange.run("ledger", "--within", "30")
     assert ended.returncode == 0, ended.stdout
+    assert ended.stdout.splitlines()[-1].split() == ["difference", "0", "0"]  # as the notes say
     events = set(exchange.select(PUBLISHER, "SELECT event_id FROM outbox"))
     accounts = exchange.accounts()
     for name, dropped in (("catalog", 1), ("audit", 0)):
@@ -234,6 +238,11 @@ def test_a_queue_is_changed_by_its_name_only(exchange: Exchange) -> None:
     assert second in left
     with pytest.raises(DeliveryError, match="has no queue 'other'"):
         change_queues(later, ["other"])
+
+    exchange.delete_queue(second)
+    assert (second, "missing") in {(move.queue, move.kind) for move in plan_change(later)}
+    with pytest.raises(DeliveryError, match=f"no queue '{second}' yet"):
+        change_queues(later, [second])
 
 
 def test_a_quorum_queue_gets_other_arguments_too(exchange: Exchange) -> None:
@@ -293,6 +302,8 @@ def test_a_limit_that_would_lose_messages_is_refused(exchange: Exchange) -> None
         limit_queue(config, dead, Shed(10, None, queue))
     with pytest.raises(DeliveryError, match="can't be bounded so"):
         limit_queue(config, queue, Refuse(10))
+    with pytest.raises(DeliveryError, match="is another recipient's"):
+        limit_queue(config, queue, Shed(10, None, exchange.dead_queue("catalog")))
     quorum = replace(config, shape=as_quorum)  # it refuses beyond a length, and would go on to
     with pytest.raises(DeliveryError, match="x-overflow = reject-publish, which a policy can't"):
         limit_queue(quorum, queue, Shed(10, None, dead))
@@ -324,4 +335,47 @@ def test_a_password_that_is_kept_elsewhere_is_not_made_up(guarded: Guarded) -> N
     unknown = guarded.exchange.run("access", "rotate", "guest", *kept)
     assert "there is no role 'guest'; there are: declare, relay" in unknown.stderr
     (guarded.folder / "elsewhere").rename(file_for(guarded.folder, "watch"))
+    assert guarded.differences() == []
+
+
+def test_who_may_not_rotate_changes_no_file(guarded: Guarded) -> None:
+    """The service would be refused at its next start. Nor does one who finds no broker."""
+    folder, kept = guarded.folder, ("--passwords", str(guarded.folder))
+    before = file_for(folder, "catalog").read_text()
+    plugin = guarded.environ("relay")["DELIVERY_MANAGEMENT_URL"].removeprefix("http://")
+    for environ, said in (
+        (guarded.environ("relay"), "answers 401 to this login"),
+        ({"DELIVERY_MANAGEMENT_URL": "http://127.0.0.1:9"}, "no management API at 127.0.0.1:9: "),
+    ):
+        given = {"DELIVERY_AMQP_URL": guarded.exchange.config.broker.url, **environ}
+        refused = guarded.exchange.run("access", "rotate", "catalog", *kept, **given)
+        assert (refused.returncode, said in refused.stderr) == (1, True), refused.stderr
+        assert file_for(folder, "catalog").read_text() == before
+    asked = guarded.exchange.run("cluster", "check", **guarded.environ("relay"))
+    assert f"Unauthorized (the management API at {plugin}, to user " in asked.stderr
+    dead = guarded.exchange.run("dead", "groups", **guarded.environ("relay"))
+    assert "refused for user" in dead.stderr
+    assert "create it" not in dead.stderr  # it is there
+
+
+def test_two_who_rotate_at_once_leave_one_password(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file would have one's, and the broker the other's."""
+    management, second = guarded.management, threading.Event()
+    apply = rotation.apply
+
+    def slow(*arguments: Any) -> None:
+        if not second.is_set():
+            second.set()
+            other.start()
+            other.join(1.0)  # it has overtaken by then, unless it waits
+        apply(*arguments)
+
+    monkeypatch.setattr(rotation, "apply", slow)
+    about = (management, "/", guarded.users["audit"], guarded.folder)
+    other = threading.Thread(target=rotation.rotate, args=about)
+    rotation.rotate(*about)
+    other.join(20)
+
     assert guarded.differences() == []

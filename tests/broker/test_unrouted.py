@@ -70,6 +70,24 @@ def test_caught_listed_and_replayed_on_an_exchange_that_runs(exchange: Exchange)
     assert exchange.run("topology", "declare").returncode == 0
 
 
+def test_an_exchange_with_another_policy_is_not_said_to_be_caught(exchange: Exchange) -> None:
+    """Only one policy holds: what no queue wants would be confirmed and gone, and declare: well."""
+    name, management = exchange.config.exchange, exchange.config.management
+    assert management is not None
+    path, parking = f"/api/policies/%2F/{name}.other", unrouted_queue(name)
+    rule = {"pattern": f"^{name}$", "apply-to": "exchanges", "priority": 9}
+    try:
+        for alternate, code in (("elsewhere", 1), (parking, 0)):
+            management.put(path, {**rule, "definition": {"alternate-exchange": alternate}})
+            ended = exchange.run("unrouted", "declare")
+            assert (ended.returncode, "only one holds" in ended.stderr) == (code, bool(code))
+        assert send(exchange, "m-1", "typo.material") is Outcome.CONFIRMED
+        assert len(parsed(exchange, "list", "--check", code=1)) == 1
+    finally:
+        management.delete(path)
+        parsed(exchange, "declare")
+
+
 def test_a_replay_is_in_the_trail_before_it_is_sent(exchange: Exchange) -> None:
     """The binding was away for a while; the event is sent to all who want it, and why is kept."""
     exchange.start("relay")

@@ -20,7 +20,7 @@ import typer
 from rich.live import Live
 from support.exchange import delivery, environment
 
-from delivery import __version__
+from delivery import __version__, cli
 from delivery.cast import Cast
 from delivery.cli import app
 from delivery.stages import modules, stages_file
@@ -99,6 +99,18 @@ def test_help_is_shown_and_does_not_load_the_whole_world() -> None:
         [sys.executable, "-c", probe], env=environment(), capture_output=True, text=True, check=True
     )
     assert loaded.stdout.splitlines()[-1] == "[]"
+
+
+def test_ctrl_c_before_the_command_began_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All the options are read first, which takes a moment; 130 is what a shell expects."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "app", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 130
 
 
 def examples() -> list[tuple[Words, str]]:

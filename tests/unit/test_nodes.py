@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from support.exchange import delivery, environment
 
+from delivery.errors import DeliveryError
 from delivery.management import Management
 from delivery.nodes import node_states, trouble
 
@@ -61,14 +62,21 @@ def test_a_node_is_needed_if_no_majority_is_left_without_it(
 def test_a_classic_queue_goes_with_its_node() -> None:
     """But for a lock, which goes with its connection, and for what is not this exchange's."""
     assert against(classic("two")) == ["d.c lives on two alone"]
-    assert against(classic("two", exclusive=True)) == []
-    assert against(quorum(("one",), ("one",), name="other.q")) == []
+    assert against(quorum(NODES, NODES), classic("two", exclusive=True)) == []
+    assert against(quorum(NODES, NODES), quorum(("one",), ("one",), name="other.q")) == []
 
 
 def test_a_node_that_is_stopped_or_drained_is_named() -> None:
     """No other may go as long as it is so."""
-    said = against(two={"running": False}, three={"being_drained": True})
+    nodes = {"two": {"running": False}, "three": {"being_drained": True}}
+    said = against(quorum(NODES, NODES), **nodes)
     assert said == ["two is not running", "three is drained: rabbitmq-upgrade revive"]
+
+
+def test_nothing_to_miss_is_no_leave_to_go() -> None:
+    """A wrong --namespace, or nothing declared yet: nobody knows what would miss a node."""
+    with pytest.raises(DeliveryError, match=r"no queue whose name begins with 'd\.'"):
+        against(quorum(NODES, NODES, name="other.q"))
 
 
 @pytest.mark.parametrize(
