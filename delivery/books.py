@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
+from dataclasses import replace
 
 from pika.adapters.blocking_connection import BlockingConnection
 
 from delivery.config import Config
 from delivery.connection import connect
 from delivery.dead import dead_queue
-from delivery.ledger import Account, Books, account
+from delivery.ledger import SHOWN, Account, Books, account
 from delivery.ledger_stores import Publisher, Recipient, Shelves, sqlite_shelves
 from delivery.observe import Waiting, depth, waiting
 from delivery.ordered import Scratch
@@ -43,7 +44,7 @@ def accounts(
                 others = _keep_dead(dead, connection, config.route(place.recipient))
                 with shelves.recipient(place.recipient) as recipient:
                     found.append(_account(place, publisher, recipient, dead, others))
-        return found
+    return [_without_newer(each, shelves) for each in found]
 
 
 def settled_accounts(
@@ -65,6 +66,16 @@ def settled_accounts(
 def _at_rest(found: Account) -> bool:
     on_the_way = found.pending + found.ready + found.retry + found.unacked + found.copies
     return found.balanced and on_the_way == 0
+
+
+def _without_newer(found: Account, shelves: Shelves) -> Account:
+    """Take what was accepted while the receipts were read out of what nobody accepted."""
+    strangers = found.never_accepted
+    if not strangers or len(strangers) == SHOWN:  # there may be more, which would be overlooked
+        return found
+    with shelves.publisher() as publisher:
+        known = set(strangers).intersection(publisher.accepted())
+    return replace(found, never_accepted=tuple(each for each in strangers if each not in known))
 
 
 def _account(

@@ -44,7 +44,8 @@ def run(context: typer.Context) -> None:
     terminal: Terminal = context.obj
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt), three_nodes(terminal.environ, say) as cluster:
-        typer.echo(f"export DELIVERY_QUEUES=quorum DELIVERY_AMQP_URL={cluster.amqp_url}")
+        plugin = f"DELIVERY_MANAGEMENT_URL={cluster.broker.management_url}"  # the first node's
+        typer.echo(f"export DELIVERY_QUEUES=quorum DELIVERY_AMQP_URL={cluster.amqp_url} {plugin}")
         say("the cluster runs until Ctrl-C")
         signal.pause()
 

@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from support.events import event
 from support.exchange import Exchange, exchange_on
 from support.waiting import wait_for
 
+from delivery.books import accounts
 from delivery.broker import Broker
 from delivery.cast import Actor
 from delivery.client import post
@@ -27,6 +29,7 @@ from delivery.errors import DeliveryError
 from delivery.feed import read_page
 from delivery.handling import Effect
 from delivery.inbox import prune
+from delivery.ledger_stores import Recipient, sqlite_shelves
 from delivery.plan import Prospect, Result
 from delivery.reconcile import missing
 from delivery.stores import PUBLISHER
@@ -279,6 +282,30 @@ def test_an_incompatible_message_is_listed_shown_and_planned(exchange: Exchange)
     assert shown.returncode == 0
     assert "  \\xff not an event" in shown.stdout
     assert exchange.accounts(0.5)["catalog"].foreign_dead == 1
+
+
+def test_what_is_accepted_while_the_ledger_is_read_is_no_strangers(exchange: Exchange) -> None:
+    """One is accepted and applied between the two looks. What nobody published is still named."""
+    exchange.start("relay", "catalog", "audit")
+    shelves = sqlite_shelves(exchange.config.stores)
+
+    @contextmanager
+    def late(name: str) -> Iterator[Recipient]:
+        (event_id,) = exchange.accept(f"m-{name}")
+        exchange.await_receipt(name, event_id)
+        with shelves.recipient(name) as opened:
+            yield opened
+
+    def strangers() -> list[tuple[str, ...]]:
+        with connect(exchange.config.broker) as connection:
+            found = accounts(exchange.config, connection, replace(shelves, recipient=late))
+        return [each.never_accepted for each in found]
+
+    assert strangers() == [(), ()]
+    stranger = event("m-stranger")
+    exchange.put("audit", encode(stranger), stranger.id)
+    exchange.await_receipt("audit", stranger.id)
+    assert strangers() == [(), (stranger.id,)]
 
 
 # -- reconcile

@@ -195,7 +195,8 @@ def test_a_cluster_that_is_interrupted_leaves_nothing(tmp_path: Path, moment: st
         said = child.stdout.read()
     assert child.returncode == 0, said
     assert "removing the cluster" in said
-    assert ("DELIVERY_AMQP_URL=amqp://" in before) is (moment != "starting three nodes")
+    for given in ("DELIVERY_AMQP_URL=amqp://", "DELIVERY_MANAGEMENT_URL=http://"):
+        assert (given in before) is (moment != "starting three nodes")
     assert list(tmp_path.iterdir()) == []
     assert left_behind(tmp_path) == []
 
