@@ -78,6 +78,7 @@ class Arena:
     cluster: Cluster | None = None  # what *broker* is, if it has nodes
     skews: list[Skew] = field(default_factory=list)
     deleted: list[Deleted] = field(default_factory=list)
+    sent_again: set[str] = field(default_factory=set)  # events that a fault sent, out of turn
     strangers: set[str] = field(default_factory=set)  # keys of messages sent that are no event
     numbers: Iterator[int] = field(default_factory=lambda: iter(range(1, 1_000_000)))
     _lock: threading.Lock = field(default_factory=threading.Lock)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Set
 from random import Random
 from urllib.parse import quote
 
@@ -13,10 +14,11 @@ from delivery.stores import PUBLISHER
 from delivery.topology import declare
 from delivery.wiretap import BLOCKED, PUBLISH
 
-__all__ = ["FAULTS"]
+__all__ = ["FAULTS", "IN_HANDS", "may_be_queued"]
 
 EVERYBODY: Target = PROCESSES
 FULL = {"max-length": 1}
+IN_HANDS = 500  # messages: more than a recipient holds, and a relay has in flight
 WATERMARK = "0.6"  # of the memory: RabbitMQ's default since 4.0
 
 
@@ -130,10 +132,38 @@ def _delete_queue(arena: Arena, target: Target, random: Random) -> str:
 
 
 def _unsettled(arena: Arena, recipient: str) -> frozenset[str]:
-    confirmed = "SELECT event_id FROM outbox WHERE confirmed_at IS NOT NULL"
-    sent = frozenset(str(event) for (event,) in arena.read(PUBLISHER, confirmed))
-    return sent.difference(
-        str(event) for (event,) in arena.read(recipient, "SELECT message_id FROM receipt")
+    confirmed = "SELECT event_id, position, attempts FROM outbox WHERE confirmed_at IS NOT NULL"
+    sent = {
+        str(event): (int(str(position)), int(str(attempts)))
+        for event, position, attempts in arena.read(PUBLISHER, confirmed)
+    }
+    settled, failed = (
+        {str(event) for (event,) in arena.read(recipient, f"SELECT message_id FROM {table}")}  # noqa: S608
+        for table in ("receipt", "failure")
+    )
+    return may_be_queued(sent, settled, failed=failed, out_of_turn=arena.sent_again)
+
+
+def may_be_queued(
+    sent: Mapping[str, tuple[int, int]],
+    settled: Set[str],
+    *,
+    failed: Set[str],
+    out_of_turn: Set[str],
+) -> frozenset[str]:
+    """Return what may be in a recipient's queue, in its hands, or on its way back.
+
+    *sent* has each confirmed event's position and attempts. A queue gives its messages in their
+    order: what was sent once, IN_HANDS before the newest one that is *settled*, and never *failed*
+    is not in it any more. It was lost before, by somebody else. *out_of_turn* are events that a
+    fault sent by itself.
+    """
+    in_order = {event: position for event, (position, attempts) in sent.items() if attempts == 1}
+    newest = max((in_order.get(event, 0) for event in settled - out_of_turn), default=0)
+    return frozenset(
+        event
+        for event in sent.keys() - settled
+        if event in failed or in_order.get(event, newest) > newest - IN_HANDS
     )
 
 

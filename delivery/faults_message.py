@@ -132,6 +132,7 @@ def _overheard(arena: Arena, count: int, of: str = "") -> Iterator[list[Message]
 
 def _send(arena: Arena, ids: list[str]) -> None:
     """Publish accepted events once more, as they are in the outbox."""
+    arena.sent_again.update(ids)
     messages = []
     for event_id in ids:
         ((kind, body, request, at),) = arena.read(

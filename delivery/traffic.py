@@ -15,9 +15,8 @@ from delivery.stopping import Stop
 
 __all__ = ["KILLER", "MOODY", "Entry", "Journal", "Traffic"]
 
-# The first words of a title that the recipients' stores refuse now and then, and of one whose
-# handling kills its process.
-MOODY, KILLER = "moody", "killer"
+MOODY = "moody"  # the first word of a title that the recipients' stores refuse now and then
+KILLER = "killer"  # the first word of one whose handling kills its process
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ class Traffic(threading.Thread):
         self._materials = materials
         self._random = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self._ending = threading.Event()
-        self.error: Exception | None = None  # why it ended by itself
+        self.error: Exception | None = None  # why it ended by itself: an answer without an id, say
 
     def run(self) -> None:
         """Publish until `end`."""
@@ -106,7 +105,7 @@ class Traffic(threading.Thread):
             material = f"m-{self._random.randrange(self._materials)}"
             try:
                 self._journal.publish(material, f"{mood} {number}")
-            except Exception as error:  # noqa: BLE001 - an answer without an id, say: it must be told
+            except (DeliveryError, LookupError, TypeError, ValueError) as error:
                 self.error = error
                 return
 

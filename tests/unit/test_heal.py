@@ -11,6 +11,7 @@ import pytest
 from delivery.arena import PROCESSES, Deleted, Skew
 from delivery.campaign import Record
 from delivery.chaos import not_recovered, own_losses
+from delivery.faults_broker import IN_HANDS, may_be_queued
 from delivery.heal import Healed, explanation, failures_in, right_times
 from delivery.schedule import Planned
 
@@ -137,3 +138,25 @@ def test_a_loss_that_nothing_explains_is_named_though_it_is_healed() -> None:
 def test_what_did_not_work_again_after_a_fault_is_named() -> None:
     well, ill = record("stall", "audit"), replace(record("stall", "audit"), error="not ready")
     assert [*not_recovered([well, ill])] == ["stall (fault 1): not ready"]
+
+
+def test_what_was_settled_long_after_it_is_not_in_the_queue_any_more() -> None:
+    """An ack before the effect lost it: the queue that is deleted later is no excuse."""
+    newest = 2 * IN_HANDS
+    sent = {
+        "lost": (newest - IN_HANDS, 1),
+        "sent twice": (newest - IN_HANDS - 1, 2),
+        "failed": (1, 1),
+        "queued": (newest - IN_HANDS + 1, 1),
+        "settled": (newest, 1),
+        "settled later": (newest + 7, 2),  # its second copy may have overtaken others
+        "by a fault": (newest + 9, 1),
+    }
+    settled = {"settled", "settled later", "by a fault", "a stranger"}
+    found = may_be_queued(sent, settled, failed={"failed"}, out_of_turn={"by a fault"})
+    assert found == {"sent twice", "failed", "queued"}
+
+
+def test_before_anything_was_settled_all_may_be_in_the_queue() -> None:
+    sent = {"first": (1, 1), "again": (2, 3)}
+    assert may_be_queued(sent, set(), failed=set(), out_of_turn=set()) == {"first", "again"}

@@ -56,6 +56,14 @@ def test_an_event_without_receipt_is_missing_after_its_grace(feed, inbox) -> Non
     assert fresh not in ids(feed, inbox)
 
 
+def test_what_waits_for_its_relay_or_is_dead_is_not_missing(feed, inbox) -> None:
+    lost, dead, pending = (accepted(feed, ago=60) for _ in range(3))
+    with transaction(feed) as tx:
+        tx.execute("UPDATE outbox SET confirmed_at = NULL WHERE event_id = ?", (pending,))
+    found = missing(read_page(feed), inbox, AUDIT, dead={dead}, grace=10)
+    assert [each.event_id for each in found] == [lost]
+
+
 def test_what_was_accepted_before_a_pruning_is_never_sent_again(feed, inbox) -> None:
     """A pruned receipt is no proof that there was none: sending again would do it twice."""
     settled = accepted(feed, ago=3_600)
