@@ -19,6 +19,7 @@ from delivery.postgres import Connection, open_postgres, reading
 from delivery.postgres_inbox import PostgresHandler, applying, once, prune
 from delivery.postgres_revision import latest_only
 from delivery.postgres_strikes import limit_deaths
+from delivery.postgres_writable import check_writable
 from delivery.recovery import keep_connected
 from delivery.retention import DAY, KEEP_DAYS, STEP, oldest_dead
 from delivery.routes import Route
@@ -26,6 +27,7 @@ from delivery.services import prepare, receive_with
 from delivery.stopping import Stop
 from delivery.store import Schema
 from delivery.verify import own_queues
+from delivery.writable import proving
 
 __all__ = ["SCHEMAS", "handler_of", "run_postgres_receiver"]
 
@@ -87,7 +89,14 @@ def run_postgres_receiver(
             def forget(inbound: BlockingConnection) -> Iterator[None]:
                 return _receipts_round(aside, inbound, route, keep_days * DAY)
 
-            receive_with(config, route, take, forget, watched=watched, beat=beat)
+            check_writable(store)
+            prove = proving(partial(check_writable, aside))
+
+            def turn() -> None:
+                beat()
+                prove()
+
+            receive_with(config, route, take, forget, watched=watched, beat=turn)
 
     keep_connected(work, stop=stop)
     log.info(f"{recipient}.stopped")
