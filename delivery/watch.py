@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -58,10 +59,15 @@ class Snapshot:
 
 
 class Watcher:
-    """Keeps one connection from look to look, and what the broker said last; close it."""
+    """Keeps one connection from look to look, and what the broker said last; close it.
 
-    def __init__(self, config: Config) -> None:
+    While *config* knows no broker, each look asks *find* for the settings with one; it raises
+    BrokerUnavailable if there is none yet.
+    """
+
+    def __init__(self, config: Config, find: Callable[[], Config] | None = None) -> None:
         self._config = config
+        self._find = find
         self._connection: BlockingConnection | None = None
         self._places: dict[str, Waiting] = {}
         self._parked: Parked | None = None
@@ -91,6 +97,8 @@ class Watcher:
         self._connection = None
 
     def _ask_broker(self) -> None:
+        if self._find is not None:
+            self._config, self._find = self._find(), None
         config = self._config
         if self._connection is None:
             self._connection = connect(config.named("status"))
