@@ -25,10 +25,14 @@ def test_a_reset_while_the_broker_is_away_waits_for_it(
         stage_set(os.environ, shown, Stop()) as (_, hand, _),
         ThreadPoolExecutor(1) as pool,
     ):
-        breakable_broker.kill()
-        done = pool.submit(hand.reset)
-        wait_for(lambda: {each["state"] for each in hand.state()} == {"ended"}, "it has begun", 60)
-        if not ours:
-            breakable_broker.start()
-        assert done.result() == "everything begins anew"
-        assert {each["state"] for each in hand.state()} == {"running"}
+        try:
+            breakable_broker.kill()
+            done = pool.submit(hand.reset)
+            ended = {"ended"}
+            wait_for(lambda: {each["state"] for each in hand.state()} == ended, "it has begun", 60)
+            if not ours:
+                breakable_broker.start()
+            assert done.result() == "everything begins anew"
+            assert {each["state"] for each in hand.state()} == {"running"}
+        finally:
+            breakable_broker.start()  # for the tests that follow
