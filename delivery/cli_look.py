@@ -37,7 +37,7 @@ def status(
     from delivery.watch import Watcher
 
     terminal: Terminal = context.obj
-    with closing(Watcher(terminal.config(), terminal.sides)) as watcher:
+    with closing(Watcher(terminal.config_on(None), terminal.sides, find=terminal.config)) as watcher:
         if watch:
             with contextlib.suppress(KeyboardInterrupt):
                 _watch(watcher, as_json=as_json)

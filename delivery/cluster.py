@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from delivery.belongings import own_folder
 from delivery.broker import Broker, Kind, silent
 from delivery.cluster_docker import cut_off, docker_nodes, reconnect, remove_docker
 from delivery.cluster_local import local_nodes, remove_local
@@ -85,15 +84,14 @@ def three_nodes(
     In Docker where that works, else as three processes of this machine's rabbitmq-server;
     DELIVERY_BROKER chooses. Raises NoBroker if neither is possible.
     """
-    folder = Path(tempfile.mkdtemp(prefix="delivery-cluster-")).resolve()
-    try:
-        yield _start(environ.get("DELIVERY_BROKER", ""), folder, say)
-    finally:
-        say("removing the cluster")
-        remove_local(folder)
-        with contextlib.suppress(NoDocker):
-            remove_docker(folder)
-        shutil.rmtree(folder, ignore_errors=True)
+    with own_folder("cluster-", say) as folder:
+        try:
+            yield _start(environ.get("DELIVERY_BROKER", ""), folder, say)
+        finally:
+            say("removing the cluster")
+            remove_local(folder)
+            with contextlib.suppress(NoDocker):
+                remove_docker(folder)
 
 
 def _start(forced: str, folder: Path, say: Callable[[str], None]) -> Cluster:

@@ -79,8 +79,6 @@ def _archive(name: str, text: str) -> bytes:
 def remove_docker(folder: Path) -> None:
     """Remove what belongs to *folder*, whoever lost track of it; NoDocker without a daemon."""
     Container.remove_all(str(folder))
-    for network in client().networks.list(names=[_network(folder)]):
-        network.remove()
 
 
 def cut_off(node: Broker, folder: Path) -> None:

@@ -51,10 +51,16 @@ class Container:
 
     @staticmethod
     def remove_all(owner: str) -> int:
-        """Remove what that owner has, whoever lost track of it, with its data; say how many."""
-        found = client().containers.list(all=True, filters={"label": f"{LABEL}={owner}"})
+        """Remove what that owner has, whoever lost track of it; say how many containers.
+
+        Their data and networks, too.
+        """
+        daemon, its = client(), {"label": f"{LABEL}={owner}"}
+        found = daemon.containers.list(all=True, filters=its)
         for container in found:
             container.remove(force=True, v=True)
+        for network in daemon.networks.list(filters=its):
+            network.remove()
         return len(found)
 
     @property

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import sys
-import tempfile
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -16,6 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from delivery import scenes
+from delivery.belongings import own_folder
 from delivery.books import settled_accounts
 from delivery.broker import Broker
 from delivery.cast import cast_of
@@ -111,13 +110,12 @@ def demo_broker(environ: Mapping[str, str], state_folder: Path) -> Iterator[Brok
 @contextlib.contextmanager
 def _stage(environ: Mapping[str, str], broker: Broker, stop: Stop) -> Iterator[Stage]:
     """Set up files and names of our own, and take them away afterwards."""
-    data = Path(tempfile.mkdtemp(prefix="delivery-demo-"))
-    namespace = f"demo-{uuid.uuid4().hex[:8]}"
-    config = Config.on(broker, data, namespace=namespace, retries_ms=RETRIES_MS)
-    cast = cast_of(config, environ, stop)
-    try:
-        with cast.curtain():
-            yield Stage(config, cast)
-    finally:
-        remove_from_broker(config)
-        shutil.rmtree(data, ignore_errors=True)
+    with own_folder("demo-", say) as data:
+        namespace = f"demo-{uuid.uuid4().hex[:8]}"
+        config = Config.on(broker, data, namespace=namespace, retries_ms=RETRIES_MS)
+        cast = cast_of(config, environ, stop)
+        try:
+            with cast.curtain():
+                yield Stage(config, cast)
+        finally:
+            remove_from_broker(config)

@@ -15,6 +15,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 
 from delivery import checks
 from delivery.address import URL, given_url
+from delivery.belongings import left
 from delivery.broker import load
 from delivery.checks import Check, Verdict
 from delivery.docker_host import IMAGE, NoDocker, client, image_present
@@ -41,6 +42,7 @@ def diagnose(environ: Mapping[str, str], state_folder: Path) -> list[Check]:
         checks.port(15672, "DELIVERY_MANAGEMENT_PORT"),
         _clock(environ, state_folder),
         checks.folder(state_folder),
+        _left(),
     ]
 
 
@@ -92,6 +94,13 @@ def _any_way(environ: Mapping[str, str], docker: Check, server: Check, given: Ch
         return Check("a broker", Verdict.OK, f"can be started by: {', '.join(ways)}")
     fix = "start Docker, install rabbitmq-server, or set DELIVERY_AMQP_URL"
     return Check("a broker", Verdict.FAIL, "nothing here can start one", fix)
+
+
+def _left() -> Check:
+    if not (found := left()):
+        return Check("left behind", Verdict.OK, "nothing of a demo or chaos run that was killed")
+    shown = ", ".join(map(str, found))
+    return Check("left behind", Verdict.WARN, shown, "the next delivery demo removes it")
 
 
 def _clock(environ: Mapping[str, str], state_folder: Path) -> Check:

@@ -37,7 +37,8 @@ class Health(logging.Handler):
         self._beaten = time.monotonic()
         clear(folder, process)
         self._path = folder / f"{process}@{self._host}@{os.getpid()}.health"
-        self._file = self._path.open("w")
+        self._file = self._path.open("wb", buffering=0)  # what can't be written is not kept, either
+        self._written = False
         fcntl.flock(self._file, fcntl.LOCK_EX)
         self._set(State.STARTING, "")
 
@@ -64,6 +65,8 @@ class Health(logging.Handler):
         """Give a sign of life; call it in the loop that does the work."""
         if (now := time.monotonic()) - self._beaten >= BEAT:
             self._beaten = now
+            if not self._written:
+                self._write()
             with contextlib.suppress(OSError):  # a full disk must not stop the work
                 os.utime(self._file.fileno())
 
@@ -83,8 +86,13 @@ class Health(logging.Handler):
         now = time.time()
         self._vital = Vital(self._process, state, reason, now, os.getpid(), self._host)
         self._beaten = time.monotonic()
+        self._write()
+
+    def _write(self) -> None:
+        """Write the file; what a full disk leaves of it is no state, and read as such."""
+        text = json.dumps(asdict(self._vital) | {"state": self._vital.state.value}).encode()
+        self._written = False
         with contextlib.suppress(OSError):
             self._file.seek(0)
             self._file.truncate()
-            self._file.write(json.dumps(asdict(self._vital) | {"state": state.value}))
-            self._file.flush()
+            self._written = self._file.write(text) == len(text)

@@ -26,6 +26,7 @@ from delivery.postgres import Connection, open_postgres, reading
 from delivery.postgres_inbox import PostgresHandler, applying, once, prune
 from delivery.postgres_revision import latest_only
 from delivery.postgres_strikes import limit_deaths
+from delivery.postgres_writable import check_writable
 from delivery.recovery import keep_connected
 from delivery.retention import DAY, KEEP_DAYS, STEP, long_before, oldest_dead
 from delivery.routes import Route
@@ -33,6 +34,7 @@ from delivery.services import prepare, receive_with
 from delivery.stopping import Stop
 from delivery.store import Schema
 from delivery.verify import own_queues
+from delivery.writable import proving
 
 __all__ = ["SCHEMAS", "handler_of", "run_postgres_receiver"]
 
@@ -108,8 +110,15 @@ def run_postgres_receiver(
             def forget(inbound: BlockingConnection) -> Iterator[None]:
                 return _receipts_round(aside, inbound, route, keep_days * DAY)
 
+            check_writable(store)
+            prove = proving(partial(check_writable, aside))
+
+            def turn() -> None:
+                beat()
+                prove()
+
             watched = Watched(route, config.retries_ms, keep)
-            receive_with(config, route, take, forget, watched=watched, beat=beat)
+            receive_with(config, route, take, forget, watched=watched, beat=turn)
 
     keep_connected(work, stop=stop)
     log.info(f"{recipient}.stopped")

@@ -16,12 +16,14 @@ from delivery.pipeline import ConfirmedChannel
 from delivery.points import reach
 from delivery.postgres import Connection, open_postgres, reading
 from delivery.postgres_outbox import CHANNEL, PostgresOutbox, forget_sent
+from delivery.postgres_writable import check_writable
 from delivery.recovery import keep_connected
 from delivery.refusals import Refusals
 from delivery.relay import relay_once
 from delivery.retention import DAY, KEEP_DAYS, STEP, caretaker, long_before
 from delivery.services import NAP, RECHECK, prepare_to_publish
 from delivery.stopping import Stop
+from delivery.writable import proving
 
 __all__ = ["run_postgres_relay"]
 
@@ -52,11 +54,14 @@ def run_postgres_relay(
             closing(open_postgres(url, *SCHEMAS, name=f"{config.namespace} relay")) as store,
             ConfirmedChannel(config.named("relay")) as channel,
         ):
+            check_writable(store)
             tend = caretaker(partial(_forget_round, store, keep_days * DAY))
+            prove = proving(partial(check_writable, store))
 
             def turn() -> None:
                 beat()
                 tend()
+                prove()
 
             outbox = wrap(PostgresOutbox(store, config.exchange))
             with reading():

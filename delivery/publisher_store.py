@@ -10,8 +10,9 @@ from typing import Any, Protocol
 from delivery.feed import Page, read_page
 from delivery.group_commit import GroupCommit
 from delivery.materials import Accepted, Refusal, Request, accept_all
-from delivery.store import StoreUnavailable, file_of, transaction
+from delivery.store import StoreUnavailable, file_of
 from delivery.tracing import Trace, outbox_summary
+from delivery.writable import check_writable
 
 __all__ = ["PublisherStore", "SqlitePublisher"]
 
@@ -64,10 +65,7 @@ class SqlitePublisher:
 
     def check(self) -> None:
         """Write, and see."""
-        with transaction(self._store()) as tx:
-            # A number that SQLite keeps and we do not use: only a real write meets a full disk.
-            (last,) = tx.execute("PRAGMA user_version").fetchone()
-            tx.execute(f"PRAGMA user_version = {(last + 1) % 1_000_000}")
+        check_writable(self._store())
 
     def _accept_all(self, requests: Sequence[Request]) -> list[tuple[Accepted, bool] | Refusal]:
         return accept_all(self._store(), requests)

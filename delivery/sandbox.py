@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from delivery.address import URL, given_url
+from delivery.belongings import own_folder
 from delivery.broker import Broker, Kind, Machine, NotOurs, load, silent
 from delivery.docker_host import NoDocker, image_present
 from delivery.errors import DeliveryError
@@ -94,14 +93,16 @@ def broker_down(
 def disposable_broker(
     environ: Mapping[str, str], say: Callable[[str], None] = silent
 ) -> Iterator[Broker]:
-    """Give a broker of its own, never the given or the shared one, and remove it on the way out."""
+    """Give a broker of its own, never the given or the shared one, and remove it on the way out.
+
+    Also if we are killed.
+    """
     own = {name: value for name, value in environ.items() if name not in (URL, MANAGEMENT_URL)}
-    folder = Path(tempfile.mkdtemp(prefix="delivery-"))
-    try:
-        yield find_broker(own, folder, say)
-    finally:
-        broker_down(own, folder, say)
-        shutil.rmtree(folder, ignore_errors=True)
+    with own_folder("", say) as folder:
+        try:
+            yield find_broker(own, folder, say)
+        finally:
+            broker_down(own, folder, say)
 
 
 def kinds_here() -> list[Kind]:

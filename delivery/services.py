@@ -33,11 +33,12 @@ from delivery.retry import retry_later
 from delivery.revision import latest_only
 from delivery.routes import Route
 from delivery.stopping import Stop
-from delivery.store import StoreUnavailable, check_writable, file_of, reading
+from delivery.store import StoreUnavailable, file_of, reading
 from delivery.stores import PUBLISHER
 from delivery.strikes import limit_deaths
 from delivery.topology import Topology, declare
 from delivery.verify import own_queues, verify
+from delivery.writable import check_at_once, check_writable, proving
 
 __all__ = [
     "handler_of",
@@ -105,10 +106,12 @@ def run_relay(
     """
     store = config.stores.open(PUBLISHER)
     tend = caretaker(lambda: sent_round(store, keep_days * DAY))
+    prove = proving(lambda: check_at_once(store))
 
     def turn() -> None:
         beat()
         tend()
+        prove()
 
     outbox = wrap(SqliteOutbox(store, config.exchange))
     with only_relay(config.stores.path(PUBLISHER)):
@@ -218,11 +221,16 @@ def run_receiver(
         return receipts_round(aside, inbound, route, keep_days * DAY)
 
     watched = Watched(route, config.retries_ms, keep)
+    prove = proving(lambda: check_at_once(aside), in_use=lambda: store.in_transaction)
+
+    def turn() -> None:
+        beat()
+        prove()
 
     def work() -> None:
         check_writable(store)  # else it would be called ready between two failures
         prepare(config, recipient, own_queues(config.topology(), route))
-        receive_with(config, route, take, forget, watched=watched, beat=beat)
+        receive_with(config, route, take, forget, watched=watched, beat=turn)
 
     keep_connected(work, stop=stop)
     log.info(f"{recipient}.stopped")

@@ -6,16 +6,19 @@ import signal
 import threading
 from collections.abc import Mapping, Sequence
 
-from delivery.broker import Broker
+from delivery.broker import Broker, silent
 from delivery.cast import Cast
 from delivery.config import Config
 from delivery.connection import connect
 from delivery.errors import DeliveryError
+from delivery.ready import wait_ready
 from delivery.services import prepare
 from delivery.stores import PUBLISHER
 from delivery.wiretap import Wiretap
 
 __all__ = ["Stagehand", "remove_from_broker"]
+
+PATIENCE = 60.0  # seconds that a broker's restart may take
 
 
 class Stagehand:
@@ -88,9 +91,15 @@ class Stagehand:
         return "the broker was restarted"
 
     def reset(self) -> str:
-        """Begin anew: new processes, empty queues, empty stores."""
+        """Begin anew: new processes, empty queues, empty stores.
+
+        A broker that is away is waited for, and started if it is ours.
+        """
         with self._lock:
             self._end_all()
+            if self._broker.ours:
+                self._broker.start()
+            wait_ready(self._broker.amqp_url, silent, deadline=PATIENCE)
             remove_from_broker(self._config)
             for file in self._config.stores.data.glob("*.sqlite3*"):
                 file.unlink(missing_ok=True)

@@ -15,7 +15,6 @@ __all__ = [
     "Schema",
     "StoreDiffers",
     "StoreUnavailable",
-    "check_writable",
     "file_of",
     "open_store",
     "reading",
@@ -111,16 +110,6 @@ def transaction(store: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
             if store.in_transaction:  # a full disk may have rolled back already
                 store.execute("ROLLBACK")
             raise
-
-
-def check_writable(store: sqlite3.Connection) -> None:
-    """Raise StoreUnavailable if no transaction can be begun: locked, or not ours to write.
-
-    Nothing is written, so a full disk is not met.
-    """
-    with _translated():
-        store.execute("BEGIN IMMEDIATE")
-        store.execute("ROLLBACK")
 
 
 @contextmanager

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
 from delivery.arena import API, PROCESSES, RELAY, Arena
+from delivery.belongings import own_folder
 from delivery.broker import Broker
 from delivery.cast import Cast
 from delivery.cluster import Cluster
@@ -76,20 +75,16 @@ def set_up(
 
     On *cluster*, if one is given, with quorum queues.
     """
-    data = Path(tempfile.mkdtemp(prefix="delivery-chaos-"))
-    try:
-        with contextlib.ExitStack() as stack:
-            if cluster is None:
-                broker = stack.enter_context(disposable_broker(environ, say))
-                say(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
-            else:
-                broker = cluster.broker
-                say(f"broker: {len(cluster.nodes)} nodes, RabbitMQ {broker.version}")
-            arena = stack.enter_context(_arena(system, environ, broker, data, stop, cluster))
-            arena.start_all()
-            yield arena
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
+    with own_folder("chaos-", say) as data, contextlib.ExitStack() as stack:
+        if cluster is None:
+            broker = stack.enter_context(disposable_broker(environ, say))
+            say(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
+        else:
+            broker = cluster.broker
+            say(f"broker: {len(cluster.nodes)} nodes, RabbitMQ {broker.version}")
+        arena = stack.enter_context(_arena(system, environ, broker, data, stop, cluster))
+        arena.start_all()
+        yield arena
 
 
 @contextlib.contextmanager

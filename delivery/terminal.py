@@ -19,6 +19,7 @@ from delivery.errors import DeliveryError
 if TYPE_CHECKING:  # a help text must not wait for pika and pydantic
     from rich.console import Console
 
+    from delivery.broker import Broker
     from delivery.config import Config
     from delivery.parking import Parking
     from delivery.sides import Sides
@@ -94,10 +95,10 @@ class Terminal:
         """Return the settings of the exchange, with the broker by the order of choice.
 
         A given one (DELIVERY_AMQP_URL) is taken as it is, also if it does not answer now: the
-        processes wait for it. Raises DeliveryError if there is none and *start_broker* does not
+        processes wait for it. Raises BrokerUnavailable if there is none and *start_broker* does not
         allow to start one.
         """
-        from delivery.config import Config, retries_of
+        from delivery.connection import BrokerUnavailable
         from delivery.sandbox import broker_status, find_broker, given_broker
 
         broker = given_broker(self.environ)
@@ -108,13 +109,20 @@ class Terminal:
         else:
             found = broker_status(self.environ, self.data)
             if found is None:
-                raise DeliveryError(
+                raise BrokerUnavailable(
                     "no broker is running here: start one with `delivery broker up`,"
                     " or set DELIVERY_AMQP_URL"
                 )
             broker = found
+        return self.config_on(broker)
+
+    def config_on(self, broker: Broker | None) -> Config:
+        """Return the settings of the exchange on *broker*; None: none is known, the files are."""
+        from delivery.broker import Broker, Kind
+        from delivery.config import Config, retries_of
+
         config = Config.on(
-            broker,
+            broker or Broker(Kind.GIVEN, "", None, "unknown"),
             self.data,
             namespace=self.namespace,
             retries_ms=retries_of(self.retries_ms),

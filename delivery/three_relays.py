@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import shutil
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 
 from psycopg.conninfo import make_conninfo
 from psycopg.errors import InsufficientPrivilege
 
 from delivery.arena import Arena
+from delivery.belongings import own_folder
 from delivery.broker import Broker
 from delivery.cast import Cast, await_that
 from delivery.chaos import Load, Run, not_recovered, put_under_load
@@ -83,10 +81,9 @@ def attack_relays(
     In a schema of its own in the database at *url*, which is dropped afterwards. The API is not
     part of it: the events are committed as a service would. Raises DeliveryError if it can't begin.
     """
-    data = Path(tempfile.mkdtemp(prefix="delivery-relays-"))
-    config = Config.on(broker, data, namespace=namespace, retries_ms=RETRIES_MS)
     begun = time.time()
-    try:
+    with own_folder("relays-", say) as data:
+        config = Config.on(broker, data, namespace=namespace, retries_ms=RETRIES_MS)
         with _schema(url) as own, closing(open_postgres(own, SCHEMA)) as store:
             with _arena(config, environ, broker, own, _Writer(store, stop)) as arena:
                 records, samples, error = put_under_load(arena, planned, load, say)
@@ -105,8 +102,6 @@ def attack_relays(
             tally=tally(entries, facts),
             differences=[*wrong, *differences(entries, facts, ())],
         )
-    finally:
-        shutil.rmtree(data, ignore_errors=True)
 
 
 @contextlib.contextmanager

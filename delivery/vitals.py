@@ -70,8 +70,16 @@ def _read(path: Path) -> Vital | None:
             return None
         except ValueError:  # it is being written at this moment
             if time.monotonic() > end:
-                raise
+                return _unwritten(path)
             time.sleep(0.01)
+
+
+def _unwritten(path: Path) -> Vital:
+    """Return how a process is that runs, and can't write how it is."""
+    process, host, pid = path.stem.split("@")
+    since = path.stat().st_mtime
+    reason = "it can't write this file: is the disk full?"
+    return Vital(process, State.PAUSED, reason, since, int(pid), host)
 
 
 def judged(vital: Vital, quiet: float) -> Vital:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,11 +60,19 @@ class Snapshot:
 class Watcher:
     """Keeps one connection from look to look, and what the broker said last; close it.
 
-    The stores are SQLite's files, if *sides* does not say otherwise.
+    The stores are SQLite's files, if *sides* does not say otherwise. While *config* knows no broker,
+    each look asks *find* for the settings with one; it raises BrokerUnavailable if there is none yet.
     """
 
-    def __init__(self, config: Config, sides: Sides | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        sides: Sides | None = None,
+        *,
+        find: Callable[[], Config] | None = None,
+    ) -> None:
         self._config = config
+        self._find = find
         self._sides = sides or sqlite_sides(config.stores)
         self._connection: BlockingConnection | None = None
         self._places: dict[str, Waiting] = {}
@@ -95,6 +104,8 @@ class Watcher:
         self._connection = None
 
     def _ask_broker(self) -> None:
+        if self._find is not None:
+            self._config, self._find = self._find(), None
         config = self._config
         if self._connection is None:
             self._connection = connect(config.named("status"))

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from support.exchange import Exchange, exchange_on
 from support.waiting import wait_for
 
 from delivery.broker import Broker
+from delivery.store import transaction
+from delivery.stores import PUBLISHER
 
 
 @pytest.fixture
@@ -81,6 +85,30 @@ def test_without_a_broker_it_is_alive_and_reconnecting(exchange: Exchange) -> No
     code, state, reason = asked(exchange, "relay")
     assert (code, state) == (1, "reconnecting")
     assert "no broker at 127.0.0.1:9" in reason
+
+
+def test_one_with_nothing_to_do_finds_out_that_its_store_cant_be_written(
+    exchange: Exchange,
+) -> None:
+    """One is locked, the other's disk is full: paused until a write is done, and not in between."""
+    urls = {name: start(exchange, name) for name in ("relay", "catalog")}
+    for name in urls:
+        exchange.cast[name].await_event(f"{name}.ready")
+    pid = exchange.cast["catalog"].process.pid
+    _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    begun = {name: exchange.cast[name].mark() for name in urls}
+    with closing(exchange.config.stores.open(PUBLISHER)) as store, transaction(store):
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
+        for name in urls:
+            # It tries again after the first, and that is no reason to call it well.
+            exchange.cast[name].await_event("store.unavailable", times=2, since=begun[name])
+            assert exchange.cast[name].said(f"{name}.ready", since=begun[name]) == 0
+            assert got(urls[name], "/readyz")[1]["status"] == "paused"
+            assert asked(exchange, name)[:2] == (1, "paused")
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (most, most))
+    for name in urls:
+        wait_for(lambda: got(urls[name], "/readyz")[0] == 200, "it goes on", 30)  # noqa: B023
+        assert asked(exchange, name) == (0, "ready", "")
 
 
 def test_a_copy_that_is_not_safe_is_a_pause_and_not_the_connections_fault(

@@ -14,6 +14,7 @@ from pathlib import Path
 import pika
 import pika.exceptions
 import pytest
+from support.waiting import wait_for
 
 from delivery.broker import Broker, Kind, NotOurs, load
 from delivery.checks import Verdict
@@ -30,6 +31,13 @@ from delivery.sandbox import (
     kinds_here,
 )
 
+DISPOSABLE = """
+import os, sys, time
+from delivery.sandbox import disposable_broker
+with disposable_broker(os.environ) as broker:
+    print(broker.address, flush=True)
+    time.sleep(600)
+"""
 FIND = """
 import os, pathlib, sys
 from delivery.sandbox import find_broker
@@ -256,3 +264,18 @@ def test_a_disposable_broker_is_gone_afterwards_whatever_happens(
         assert broker.address != shared.address
         raise ZeroDivisionError
     assert_refuses(broker)
+
+
+def test_a_disposable_broker_is_gone_although_its_process_was_killed(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    """Node or container, and the folder: nobody who could clean up is left but the small one."""
+    rest = {name: value for name, value in os.environ.items() if name != "DELIVERY_AMQP_URL"}
+    own = rest | environ | {"TMPDIR": str(tmp_path)}
+    argv = [sys.executable, "-c", DISPOSABLE]
+    with subprocess.Popen(argv, env=own, stdout=subprocess.PIPE, text=True) as killed:
+        assert killed.stdout is not None
+        assert "127.0.0.1" in killed.stdout.readline()
+        (folder,) = tmp_path.resolve().glob("delivery-*")
+        killed.kill()
+    wait_for(lambda: left_over(folder) == [] and not folder.exists(), "nothing is left", 60)

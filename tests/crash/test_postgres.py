@@ -148,6 +148,28 @@ def test_a_message_that_kills_its_process_ends_dead(exchange: Exchange, store: C
     assert exchange.cast.stop("audit") == 0
 
 
+def test_who_has_nothing_to_do_finds_out_that_the_database_takes_no_writes(
+    exchange: Exchange, store: Connection
+) -> None:
+    """As when it has become a standby: it pauses, and is not well between two attempts."""
+    actors = [relay(exchange, "relay"), receive(exchange)]
+    actors[0].await_event("relay.ready")
+    begun = [actor.mark() for actor in actors]
+    store.execute("SET default_transaction_read_only = off")  # for ourselves
+    store.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+    try:
+        store.execute("SELECT pg_reload_conf()")
+        for actor, since in zip(actors, begun, strict=True):
+            line = actor.await_event("store.unavailable", times=2, since=since)
+            assert "read-only" in line
+            assert actor.said(f"{actor.name}.ready", since=since) == 0
+    finally:
+        store.execute("ALTER SYSTEM RESET default_transaction_read_only")
+        store.execute("SELECT pg_reload_conf()")
+    for actor, since in zip(actors, begun, strict=True):
+        actor.await_event(f"{actor.name}.ready", since=since)
+
+
 @at("postgres.receipts_forgotten")
 def test_a_recipient_killed_while_it_forgets_what_is_old(
     exchange: Exchange, store: Connection, point: str

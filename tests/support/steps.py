@@ -32,11 +32,12 @@ CALLBACKS = (
 SET_UP = {"open_store", "open_postgres"}
 # No participants: they play what participants do, keep a learner's progress, or try out a broker
 # with a queue of their own; break what participants do; act for an audience; answer over HTTP; keep
-# ids and rows in a temporary file; ask by a message that the broker never takes.
+# ids and rows in a temporary file; ask by a message that the broker never takes, or by a commit
+# that keeps nothing.
 STAGE = {"course", "demo", "lesson", "props", "ready", "scenes"}
 STAGE.update(("arena", "chaos", "heal"))
 STAGE.update(("stage_messages", "stage_desk", "stagehand", "live_demo"))
-STAGE.update(("acts", "malformed", "ordered", "sheet", "verify"))
+STAGE.update(("acts", "malformed", "ordered", "sheet", "verify", "writable", "postgres_writable"))
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

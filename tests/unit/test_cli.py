@@ -149,7 +149,6 @@ def test_the_readme_names_only_commands_that_exist() -> None:
 @pytest.mark.parametrize(
     "words",
     [
-        ("status",),
         ("ledger",),
         ("reconcile", "catalog"),
         ("dead", "list", "catalog"),
@@ -214,6 +213,19 @@ def test_the_status_shows_the_stores_while_the_broker_is_away(tmp_path: Path) ->
     told = delivery("--data", str(tmp_path), "status", "--json", environ=environ)
     assert told.returncode == 1
     assert "no broker at 127.0.0.1:9" in json.loads(told.stdout)["error"]
+
+
+def test_the_status_shows_the_stores_while_no_broker_is_known(tmp_path: Path) -> None:
+    """The same screen; the way to a broker is in its last lines."""
+    shown = delivery("--data", str(tmp_path), "status")
+    assert (shown.returncode, shown.stderr) == (1, "")
+    assert "accepted 0, confirmed 0, pending 0" in shown.stdout
+    assert re.search(r"^ready +not visible +not visible", shown.stdout, re.M)
+    assert re.search(
+        r"^the broker was not asked: .*delivery broker up.*DELIVERY_AMQP_URL", shown.stdout, re.M
+    )
+    told = delivery("--data", str(tmp_path), "status", "--json")
+    assert (told.returncode, json.loads(told.stdout)["recipients"][0]["difference"]) == (1, None)
 
 
 @pytest.mark.parametrize(

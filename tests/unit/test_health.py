@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery.health import Health
+from delivery.health import BEAT, Health
 from delivery.vitals import STALLED_AFTER, State, healths
 
 
@@ -92,6 +93,25 @@ def test_no_sign_of_life_is_not_ready(health: Health, tmp_path: Path) -> None:
     assert healths(tmp_path, "relay")[0].state is health.vital.state is State.READY
     say(health, "connection.lost", error="e")
     assert old() is State.RECONNECTING
+
+
+def test_what_a_full_disk_keeps_it_from_writing_is_no_old_state(
+    health: Health, tmp_path: Path
+) -> None:
+    """Somebody who runs and can't say how he is, is not ready; and says it as soon as he can."""
+    say(health, "relay.ready")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        say(health, "store.unavailable", error="it is full")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    (found,) = healths(tmp_path, "relay")
+    assert (found.state, found.pid) == (State.PAUSED, os.getpid())
+    assert "is the disk full?" in found.reason
+    health._beaten -= BEAT
+    health.beat()
+    assert healths(tmp_path, "relay")[0].reason == "it is full"
 
 
 def test_in_a_shared_folder_each_machine_asks_for_its_own(health: Health, tmp_path: Path) -> None:
