@@ -12,7 +12,6 @@ from delivery.terminal import PARKINGS, Terminal, operator, show_json
 if TYPE_CHECKING:
     from delivery.config import Config
     from delivery.parking import Parking
-    from delivery.topology import Topology
     from delivery.unrouted import Unrouted
 
 __all__ = ["register", "unrouted_app"]
@@ -42,20 +41,21 @@ def declare_command(context: typer.Context, as_json: Json = False) -> None:
     """Give the events exchange an alternate: from now on, what no queue wants is parked.
 
     By a policy, because an exchange that exists can't be declared with another argument. Its
-    publishers get no return any more. Needs the management plugin.
+    publishers get no return any more. The parking queue is of the kind that --queues says. Needs
+    the management plugin, and a user who may declare and set a policy.
 
     Example: delivery unrouted declare
     """
     from urllib.parse import quote
 
     from delivery.connection import connect
-    from delivery.lanes import unrouted_queue
+    from delivery.lanes import parking_topology, unrouted_queue
     from delivery.topology import declare
 
     config: Config = context.obj.config(start_broker=True)
     management = config.need_management("the policy needs")
     with connect(config.named("operator")) as connection:
-        declare(connection, _topology(config))
+        declare(connection, config.topology() + config.shape(parking_topology(config.exchange)))
     name = unrouted_queue(config.exchange)
     management.put(
         f"/api/policies/{management.vhost}/{quote(name, safe='')}",
@@ -86,7 +86,7 @@ def list_command(
 
     config: Config = context.obj.config()
     with connect(config.named("operator")) as connection:
-        found = look(connection, _topology(config), config.exchange)
+        found = look(connection, config.topology(), config.exchange)
     _show(found, as_json=as_json)
     raise typer.Exit(1 if check and found else 0)
 
@@ -100,6 +100,8 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Declare the topology, and publish again what it has a queue for; the rest stays parked.
+
+    A user who may not declare sees only that all of it is there.
 
     Example: delivery unrouted replay --all --reason "the queue is bound now"
     """
@@ -115,7 +117,7 @@ def replay(
         raise DeliveryError("say which messages: --id KEY (may be repeated), or --all")
     terminal: Terminal = context.obj
     config, who, acts = terminal.config(), operator(), []
-    topology, exchange = _topology(config), config.exchange
+    topology, exchange = config.topology(), config.exchange
     with (
         connect(config.named("operator")) as connection,
         ConfirmedChannel(config.named("operator")) as publisher,
@@ -133,12 +135,6 @@ def replay(
         sent = replay_unrouted(connection, publisher, topology, exchange, chosen, record=record)
         conclude(store, [(act, "sent") for act in acts])
     _show(sent, as_json=as_json)
-
-
-def _topology(config: Config) -> Topology:
-    from delivery.lanes import parking_topology
-
-    return config.topology() + parking_topology(config.exchange)
 
 
 def _show(messages: list[Unrouted], *, as_json: bool) -> None:
