@@ -23,7 +23,7 @@ from delivery.stores import PUBLISHER
 from delivery.trail import Action, begin, conclude
 from delivery.triage import DeadMessage
 
-__all__ = ["Desk"]
+__all__ = ["DROPPED", "Desk"]
 
 DROPPED = "dropped"
 NAMED = 20  # messages that a refusal names
