@@ -56,7 +56,7 @@ def test_every_control_is_reached_with_the_tab_key(
     for name in ("theme", "title", "burst", "poison", "kill catalog", "cut relay", "reset"):
         assert name in names, names
     boxes = [each.get_attribute("data-node") for each in nodes.all()]
-    assert [name for name in names if name in boxes] == boxes
+    assert [name for name in names if name in boxes][: len(boxes)] == boxes
     seen = {"burst", "title", "kill catalog", *boxes}
     assert "none" not in {outline for name, outline in reached if name in seen}
     says = {
