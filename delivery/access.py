@@ -28,7 +28,8 @@ class Access:
     """One user: what it may configure, write to and read from, each name in full.
 
     To write to a queue is to bind it, which needs read on the exchange, too. So whoever reads no
-    exchange may with it only see that the queue is there, and how much is in it.
+    exchange may with it only see that the queue is there, and how much is in it. A right is on a
+    name, and the parking queue's exchange has the queue's: who reads the one may bind to the other.
     """
 
     role: str
@@ -60,24 +61,26 @@ def accesses(namespace: str, topology: Topology, routes: Sequence[Route]) -> lis
     dead = tuple(dead_queue(route) for route in routes)
     exchanges = _once_each(route.exchange for route in routes)
     parkings = [parking_of(exchange) for exchange in exchanges]
-    parked = tuple(name for each in parkings for name in (each.queue, each.lock))
+    parked = tuple(each.queue for each in parkings)
+    parking_locks = tuple(each.lock for each in parkings)
     role = partial(Access, namespace=namespace)
     return [
         role(role="declare", **_to_declare(topology)),
         role(role="relay", write=exchanges),
         *(role(role=route.recipient, **_to_receive(topology, route)) for route in routes),
-        # Looks into the dead queues, counts all others, sends again through the default exchange;
-        # asks the management plugin for what is unacked.
+        # Looks into the dead queues and the parking queue, counts all others; sends again what is
+        # dead through the default exchange, what is parked through the one it came by; asks the
+        # management plugin for what is unacked.
         role(
             role="operator",
-            configure=locks,
-            write=(DEFAULT_EXCHANGE, *queues, *parked),
-            read=dead,
+            configure=(*locks, *parking_locks),
+            write=(DEFAULT_EXCHANGE, *exchanges, *queues),
+            read=(*dead, *parked),
             tags=("management",),
         ),
         role(role="reconcile", configure=locks, write=(DEFAULT_EXCHANGE,), read=dead),
         # The API's page and `status`: they count, and take nothing.
-        role(role="watch", write=(*queues, *locks, *parked), tags=("management",)),
+        role(role="watch", write=(*queues, *locks, *parked, *parking_locks), tags=("management",)),
     ]
 
 

@@ -15,6 +15,7 @@ from delivery.ledger import SHOWN, Account, Books, account
 from delivery.ledger_stores import Publisher, Recipient, Shelves, sqlite_shelves
 from delivery.observe import Waiting, depth, waiting
 from delivery.ordered import Scratch
+from delivery.parking import parked_events
 from delivery.routes import Route, routes_of
 from delivery.triage import held
 
@@ -28,10 +29,12 @@ def accounts(
 
     The books are in SQLite's files, if *shelves* does not say otherwise. Read in the direction in
     which events move, receipts last: an event on the way is then found twice rather than never,
-    and counted once.
+    and counted once. What is parked is looked at, and put back, if *config* names a place for it.
     """
     shelves = shelves or sqlite_shelves(config.stores)
-    with shelves.publisher() as publisher:
+    with shelves.publisher() as publisher, closing(Scratch()) as parked:
+        for event_id in parked_events(connection, config.parking):
+            parked.add(event_id)
         places = waiting(
             connection,
             routes_of(config.namespace),
@@ -43,7 +46,8 @@ def accounts(
             with closing(Scratch()) as dead:  # there may be a million
                 others = _keep_dead(dead, connection, config.route(place.recipient))
                 with shelves.recipient(place.recipient) as recipient:
-                    found.append(_account(place, publisher, recipient, dead, others))
+                    books = _books(place, publisher, recipient, dead, others)
+                    found.append(account(replace(books, parked=parked.in_order())))
     return [_without_newer(each, shelves) for each in found]
 
 
@@ -78,10 +82,10 @@ def _without_newer(found: Account, shelves: Shelves) -> Account:
     return replace(found, never_accepted=tuple(each for each in strangers if each not in known))
 
 
-def _account(
+def _books(
     place: Waiting, publisher: Publisher, recipient: Recipient, dead: Scratch, others: int
-) -> Account:
-    books = Books(
+) -> Books:
+    return Books(
         recipient=place.recipient,
         accepted=publisher.accepted(),
         forgettable=publisher.accepted_before(recipient.pruned),
@@ -94,7 +98,6 @@ def _account(
         retry=sum(count or 0 for count in place.retry),
         unacked=place.unacked,
     )
-    return account(books)
 
 
 def _keep_dead(kept: Scratch, connection: BlockingConnection, route: Route) -> int:

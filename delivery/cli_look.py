@@ -37,7 +37,9 @@ def status(
     from delivery.watch import Watcher
 
     terminal: Terminal = context.obj
-    with closing(Watcher(terminal.config_on(None), terminal.sides, find=terminal.config)) as watcher:
+    with closing(
+        Watcher(terminal.config_on(None), terminal.sides, find=terminal.config)
+    ) as watcher:
         if watch:
             with contextlib.suppress(KeyboardInterrupt):
                 _watch(watcher, as_json=as_json)
@@ -85,7 +87,8 @@ def ledger(
 ) -> None:
     """Count each accepted event once for each recipient; exit 1 if the sums differ.
 
-    accepted = applied + stale + dropped + dead + retry + unacked + ready + pending + difference
+    accepted = applied + stale + dropped + forgotten + dead + parked + retry + unacked + ready
+    + pending + difference
 
     Example: delivery ledger
     """
@@ -108,6 +111,8 @@ def show_accounts(accounts: list[Account], *, as_json: bool, command: str = "del
                 if ids:
                     shown = ", ".join(ids[:10]) + (" ..." if len(ids) > 10 else "")
                     typer.echo(f"{each.recipient}: {name}: {shown}")
+            if each.parked:
+                typer.echo(f"{each.recipient}: {each.parked} parked: delivery unrouted list")
             if each.missing:
                 typer.echo(f"to find and heal: {command} reconcile {each.recipient}")
             if each.foreign_dead:

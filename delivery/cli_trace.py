@@ -29,7 +29,7 @@ def trace(
     """
     from delivery.connection import connect
     from delivery.errors import TemporaryError
-    from delivery.whereabouts import confirm_dead, follow
+    from delivery.whereabouts import confirm_dead, confirm_parked, follow
 
     terminal: Terminal = context.obj
     found = follow(terminal.sides, word)
@@ -38,6 +38,7 @@ def trace(
     try:
         config = terminal.config()
         with connect(config.named("trace")) as connection:
+            confirm_parked(config, connection, found)
             confirm_dead(config, connection, found)
     except (TemporaryError, DeliveryError) as error:
         say(f"the dead queues were not looked into: {error}")
@@ -94,7 +95,8 @@ def _standing(found: dict[str, Any]) -> str:
             who = found["decisions"][-1]
             why = f"by {who['operator']} ({who['reason']})"
             return f"{found['state']} {_when(found['since'])} {why}; nothing seen after that"
-    return f"{found['state']}{error}"
+    where = f" in {found['queue']}: no queue wanted it" if found["state"] == "parked" else ""
+    return f"{found['state']}{where}{error}"
 
 
 def _when(moment: float) -> str:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from delivery.config import Config
     from delivery.management import Management
     from delivery.parking import Parking
-    from delivery.topology import Topology
     from delivery.unrouted import Unrouted
 
 __all__ = ["register", "unrouted_app"]
@@ -45,12 +44,13 @@ def declare_command(context: typer.Context, as_json: Json = False) -> None:
     """Give the events exchange an alternate: from now on, what no queue wants is parked.
 
     By a policy, because an exchange that exists can't be declared with another argument. Its
-    publishers get no return any more. Needs the management plugin.
+    publishers get no return any more. The parking queue is of the kind that --queues says. Needs
+    the management plugin, and a user who may declare and set a policy.
 
     Example: delivery unrouted declare
     """
     from delivery.connection import connect
-    from delivery.lanes import unrouted_queue
+    from delivery.lanes import parking_topology, unrouted_queue
     from delivery.topology import declare
 
     config: Config = context.obj.config(start_broker=True)
@@ -59,7 +59,7 @@ def declare_command(context: typer.Context, as_json: Json = False) -> None:
     with connect(config.named("operator")) as connection:
         declare(connection, config.topology())
         caught = _caught(management, config.exchange, name)
-        declare(connection, _topology(config))
+        declare(connection, config.shape(parking_topology(config.exchange)))
     if not caught:
         _catch(management, config.exchange, name)
     if as_json:
@@ -116,7 +116,7 @@ def list_command(
 
     config: Config = context.obj.config()
     with connect(config.named("operator")) as connection:
-        found = look(connection, _topology(config), config.exchange)
+        found = look(connection, config.topology(), config.exchange)
     _show(found, as_json=as_json)
     raise typer.Exit(1 if check and found else 0)
 
@@ -130,6 +130,8 @@ def replay(
     as_json: Json = False,
 ) -> None:
     """Declare the topology, and publish again what it has a queue for; the rest stays parked.
+
+    A user who may not declare sees only that all of it is there.
 
     Example: delivery unrouted replay --all --reason "the queue is bound now"
     """
@@ -145,7 +147,7 @@ def replay(
         raise DeliveryError("say which messages: --id KEY (may be repeated), or --all")
     terminal: Terminal = context.obj
     config, who, acts = terminal.config(), operator(), []
-    topology, exchange = _topology(config), config.exchange
+    topology, exchange = config.topology(), config.exchange
     with (
         connect(config.named("operator")) as connection,
         ConfirmedChannel(config.named("operator")) as publisher,
@@ -163,12 +165,6 @@ def replay(
         sent = replay_unrouted(connection, publisher, topology, exchange, chosen, record=record)
         conclude(store, [(act, "sent") for act in acts])
     _show(sent, as_json=as_json)
-
-
-def _topology(config: Config) -> Topology:
-    from delivery.lanes import parking_topology
-
-    return config.topology() + parking_topology(config.exchange)
 
 
 def _show(messages: list[Unrouted], *, as_json: bool) -> None:

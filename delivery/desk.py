@@ -22,7 +22,7 @@ from delivery.sides import Sides
 from delivery.trail import Action
 from delivery.triage import DeadMessage
 
-__all__ = ["Desk"]
+__all__ = ["DROPPED", "Desk"]
 
 DROPPED = "dropped"
 NAMED = 20  # messages that a refusal names

@@ -10,6 +10,8 @@ from delivery.triage import DeadMessage
 
 __all__ = ["Group", "full_key", "groups_of"]
 
+COUNTED = 1_000  # ids that begin alike; there may be a million
+
 
 @dataclass(frozen=True)
 class Group:
@@ -40,11 +42,17 @@ def full_key(word: str, keys: Collection[str]) -> str | None:
     """
     if word in keys:
         return word
-    found = sorted(key for key in keys if word and key.startswith(word))
+    beginning = (key for key in keys if word and key.startswith(word))
+    found: set[str] = set()  # a message may have copies, with its id
+    for key in beginning:
+        found.add(key)
+        if len(found) > COUNTED:
+            break
     if len(found) > 1:
-        shown = ", ".join(found[:3]) + (" ..." if len(found) > 3 else "")
-        raise DeliveryError(f"{len(found)} ids begin with {word!r}: {shown}; say more of it")
-    return found[0] if found else None
+        count = len(found) if len(found) <= COUNTED else f"more than {COUNTED:,}"
+        shown = ", ".join(sorted(found)[:3]) + (" ..." if len(found) > 3 else "")
+        raise DeliveryError(f"{count} ids begin with {word!r}: {shown}; say more of it")
+    return found.pop() if found else None
 
 
 def _joined(group: Group, message: DeadMessage) -> Group:

@@ -32,6 +32,7 @@ class Books:
     ready: int
     retry: int
     unacked: int | None
+    parked: Iterable[str] = ()  # no queue wanted them, the recipient's neither
     dead_bytes: int = 0  # dead messages that are no event at all
     forgettable: Iterable[str] = ()  # accepted so long ago that their receipts may be pruned
     removed: Iterable[str] = ()  # receipts from before the publisher's oldest row
@@ -39,7 +40,7 @@ class Books:
 
 @dataclass(frozen=True)
 class Account:
-    """Where the accepted events are: the counts from ``applied`` to ``difference`` add up.
+    """Where the accepted events are: what is counted from ``applied`` on adds up.
 
     ``forgotten`` are events from before the last pruning that have no receipt (any more). Events
     whose outbox row was removed (the retention) are in no count.
@@ -65,6 +66,7 @@ class Account:
     difference: int
     missing: tuple[str, ...] = field(default=())  # ids to look for, if the difference is not 0
     never_accepted: tuple[str, ...] = field(default=())  # receipts for what nobody published
+    parked: int = 0  # kept where an operator finds what no queue wanted
     foreign_dead: int = 0  # dead messages that are no accepted event
 
     @property
@@ -74,10 +76,14 @@ class Account:
 
 
 def account(books: Books) -> Account:
-    """Put each accepted event into the first place that has it: receipt, dead, pending, broker."""
+    """Put each accepted event into the first place that has it.
+
+    Receipt, dead, pending, parked, forgotten, and then the broker, that tells counts only.
+    """
     receipts, dead = _Settled(books), Ordered(books.dead)
     pending, forgettable = Ordered(books.pending), Ordered(books.forgettable)
-    total = left = dead_count = pending_count = forgotten = 0
+    parked = Ordered(books.parked)
+    total = left = dead_count = pending_count = parked_count = forgotten = 0
     kinds = dict.fromkeys(Effect, 0)
     on_broker: list[str] = []
     for event_id in in_order(books.accepted):
@@ -89,6 +95,8 @@ def account(books: Books) -> Account:
             dead_count += 1
         elif pending.has(event_id):
             pending_count += 1
+        elif parked.has(event_id):
+            parked_count += 1
         elif forgettable.has(event_id):
             forgotten += 1
         else:
@@ -110,6 +118,7 @@ def account(books: Books) -> Account:
         forgotten=forgotten,
         dead=dead_count,
         pending=pending_count,
+        parked=parked_count,
         retry=retry,
         unacked=unacked,
         ready=ready,

@@ -1,10 +1,10 @@
-"""Look at one recipient's dead messages, and choose among them; nothing is changed."""
+"""Look at one recipient's dead messages; nothing is changed."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, contextmanager
 from types import TracebackType
 from typing import Self
 
@@ -16,6 +16,7 @@ from delivery.dead import dead_queue
 from delivery.errors import DeliveryError
 from delivery.groups import full_key
 from delivery.plan import Planned, plan
+from delivery.sheet import Sheet
 from delivery.sides import Sides, sqlite_sides
 from delivery.triage import DeadMessage, HeldMessage, browse, held
 
@@ -80,32 +81,14 @@ class Lookout:
 
         Raises DeliveryError if there is none, or if several begin so.
         """
-        key = self._full_key(word, {message.key for message in self.each()})
+        with closing(Sheet()) as sheet:  # there may be a million
+            sheet.write(self.each())
+            key = full_key(word, sheet)
+        if key is None:
+            raise DeliveryError(self.absence(word))
         if found := self.in_full({key}):
             return found
         raise DeliveryError(self.absence(key))  # settled in between
-
-    def choose(self, ids: Sequence[str], *, every: bool = False, group: str = "") -> set[str]:
-        """Return the keys to work on: those that *ids* name, those dead for one reason, or all.
-
-        Raises DeliveryError for one that is not dead (any more), or for a group that is empty.
-        """
-        if [bool(ids), every, bool(group)].count(True) != 1:
-            raise DeliveryError(
-                "say which messages: --id KEY (may be repeated), --group REASON, or --all"
-            )
-        dead: set[str] = set()
-        reasons: set[str] = set()
-        for message in self.each():
-            reasons.add(message.reason)
-            if not group or message.reason == group:
-                dead.add(message.key)
-        if ids:
-            return {self._full_key(word, dead) for word in ids}
-        if group and group not in reasons:
-            known = ", ".join(sorted(reasons)) or "no dead message at all"
-            raise DeliveryError(f"no message is dead as {group!r}; there is: {known}")
-        return dead
 
     def absence(self, key: str) -> str:
         """Say why *key* is not among the dead: settled since, decided on, or never seen."""
@@ -129,9 +112,3 @@ class Lookout:
                 f"no queue {dead_queue(self._route)!r} ({refusal.reply_text});"
                 " create it: delivery topology declare"
             ) from refusal
-
-    def _full_key(self, word: str, dead: Collection[str]) -> str:
-        key = full_key(word, dead)
-        if key is None:
-            raise DeliveryError(self.absence(word))
-        return key

@@ -8,12 +8,14 @@ from pika.adapters.blocking_connection import BlockingConnection
 
 from delivery.config import Config, as_it_is
 from delivery.connection import connect
+from delivery.lanes import parking_topology, unrouted_queue
 from delivery.observe import depth
 from delivery.pipeline import ConfirmedChannel
 from delivery.quorum import as_quorum
 from delivery.relocation import InUse, Move, aside, lock_desks, relocate
 from delivery.routes import routes_of
 from delivery.topology import Queue, Topology, TopologyConflict, declare
+from delivery.unrouted import parking_of
 
 __all__ = ["InUse", "Move", "move_to_quorum", "plan_move"]
 
@@ -28,7 +30,9 @@ def plan_move(config: Config) -> list[Move]:
 
 
 def move_to_quorum(config: Config) -> list[Move]:
-    """Make every queue of *config* a quorum queue, and return what was moved.
+    """Make every queue of *config*, and the parking queue if there is one, a quorum queue.
+
+    Returns what was moved.
 
     A queue's kind can't change, so `relocate` moves it. Events may be published all the time; the
     recipients must not run. Raises InUse, before anything or half way. After an error or a crash
@@ -38,24 +42,27 @@ def move_to_quorum(config: Config) -> list[Move]:
     the management plugin's address is not known, is what somebody holds by basic.get.
     """
     settings = config.named("move")
-    _, quorum = _topologies(config)
     with connect(settings) as connection, ConfirmedChannel(settings) as copies:
-        lock_desks(connection, routes_of(config.namespace))
+        lock_desks(connection, routes_of(config.namespace), parking_of(config.exchange).lock)
+        _, quorum = _topologies(connection, config)
         moves = _plan(connection, config)
         classic = {move.queue: move.kind for move in moves if move.kind == "classic"}
         relocate(connection, copies, config.management, moves, classic, quorum)
         return moves
 
 
-def _topologies(config: Config) -> tuple[Topology, Topology]:
+def _topologies(connection: BlockingConnection, config: Config) -> tuple[Topology, Topology]:
     classic = replace(config, shape=as_it_is).topology()
+    parking = unrouted_queue(config.exchange)
+    if depth(connection, parking) or depth(connection, aside(parking)):
+        classic += parking_topology(config.exchange)
     return classic, as_quorum(classic)
 
 
 def _plan(connection: BlockingConnection, config: Config) -> list[Move]:
     # Waiting queues first: what expires there goes to a queue that is not emptied yet.
     found = []
-    pairs = zip(*(each.queues for each in _topologies(config)), strict=True)
+    pairs = zip(*(each.queues for each in _topologies(connection, config)), strict=True)
     for classic, quorum in sorted(pairs, key=lambda pair: "x-message-ttl" not in pair[0].arguments):
         old, waiting = depth(connection, classic.name), depth(connection, aside(classic.name))
         kind = _kind(connection, classic, quorum) if old else "missing"

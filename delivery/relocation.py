@@ -46,19 +46,20 @@ def aside(queue: str) -> str:
     return f"{queue}.moving"
 
 
-def lock_desks(connection: BlockingConnection, routes: Iterable[Route]) -> None:
-    """Keep the operators' desks for this connection. Raises DeskBusy.
+def lock_desks(connection: BlockingConnection, routes: Iterable[Route], *others: str) -> None:
+    """Keep the operators' desks, and the locks *others*, for this connection. Raises DeskBusy.
 
     What somebody looks at can't be moved, and nobody replays into a queue that is on its way.
     """
-    for route in routes:
+    for lock in (*map(desk_lock, routes), *others):
         try:
-            connection.channel().queue_declare(desk_lock(route), exclusive=True)
+            connection.channel().queue_declare(lock, exclusive=True)
         except ChannelClosedByBroker as refusal:
             if refusal.reply_code != RESOURCE_LOCKED:
                 raise
             raise DeskBusy(
-                "somebody looks at dead messages, or moves queues; try again when they are done"
+                f"somebody looks at dead or parked messages, or moves queues ({lock});"
+                " try again when they are done"
             ) from refusal
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
+from itertools import islice
 from typing import Any
 
+from delivery.acts import Acts
 from delivery.config import Config
-from delivery.desk import Desk
+from delivery.desk import DROPPED, Desk
 from delivery.plan import Planned
+from delivery.sheet import Sheet
 from delivery.triage import HeldMessage
 
 __all__ = ["drop", "plan", "replay"]
@@ -21,21 +25,25 @@ OPERATOR = "presenter"
 
 def plan(config: Config, recipient: str) -> dict[str, Any]:
     """Return how many are dead and what a replay of the first ones would do."""
-    with Desk(config, recipient) as desk:
-        planned = desk.plan()
-        keys = {each.message.key for each in planned[:SHOWN]}
-        full = {message.key: message for message in desk.in_full(keys)}
-    kinds = Counter((each.message.reason, each.prospect.value) for each in planned)
+    with closing(Sheet()) as sheet:
+        with Desk(config, recipient) as desk:
+            sheet.write(desk.each())
+            sheet.plan(desk.plan)
+            first = list(islice(sheet.planned(), SHOWN))
+            keys = {each.message.key for each in first}
+            full = {message.key: message for message in desk.in_full(keys)}
+        kinds = Counter((each.message.reason, each.prospect.value) for each in sheet.planned())
+        total = len(sheet)
     return {
         "recipient": recipient,
-        "total": len(planned),
+        "total": total,
         "groups": [
             {"reason": reason, "prospect": prospect, "count": count}
             for (reason, prospect), count in kinds.most_common()
         ],
         "messages": [
             _shown(each, full[each.message.key])
-            for each in planned[:SHOWN]
+            for each in first
             if each.message.key in full  # else it was settled in between
         ],
     }
@@ -43,18 +51,19 @@ def plan(config: Config, recipient: str) -> dict[str, Any]:
 
 def replay(config: Config, recipient: str, keys: Sequence[str] | None, reason: str) -> str:
     """Send the messages again, all of them for None, and say what became of them."""
-    with Desk(config, recipient) as desk:
-        chosen = desk.choose(keys or [], every=keys is None)
-        done = desk.replay(chosen, reason=reason, operator=OPERATOR, seconds=WAIT)
-    ended = Counter(result.value for _, result in done)
+    with closing(Acts()) as sheet, Desk(config, recipient) as desk:
+        desk.choose_on(sheet, keys or [], every=keys is None)
+        desk.replay_all(sheet, reason=reason, operator=OPERATOR, seconds=WAIT)
+        ended = Counter(result.value for _, result in sheet.results())
     return "replayed: " + (", ".join(f"{n} {what}" for what, n in ended.items()) or "nothing")
 
 
 def drop(config: Config, recipient: str, keys: Sequence[str] | None, reason: str) -> str:
     """Give the messages up, all of them for None."""
-    with Desk(config, recipient) as desk:
-        chosen = desk.choose(keys or [], every=keys is None)
-        return f"dropped: {len(desk.drop(chosen, reason=reason, operator=OPERATOR))}"
+    with closing(Acts()) as sheet, Desk(config, recipient) as desk:
+        desk.choose_on(sheet, keys or [], every=keys is None)
+        desk.drop_all(sheet, reason=reason, operator=OPERATOR)
+        return f"dropped: {sum(result == DROPPED for _, result in sheet.said())}"
 
 
 def _shown(planned: Planned, message: HeldMessage) -> dict[str, Any]:

@@ -17,7 +17,7 @@ DEAD_COLUMNS = ("id", "reason", "age", "attempts", "replays", "error")
 PLAN_COLUMNS = ("id", "reason", "age", "attempts", "receipt", "a replay")
 LEDGER_PLACES = (
     *("accepted", "applied", "stale", "dropped", "forgotten", "dead"),
-    *("retry", "unacked", "ready", "pending", "difference"),
+    *("parked", "retry", "unacked", "ready", "pending", "difference"),
 )
 
 __all__ = [
@@ -59,12 +59,14 @@ def plan_cells(planned: Planned) -> tuple[str, ...]:
 
 
 def ledger_table(accounts: Sequence[Account]) -> Table:
-    """Return a column a recipient: what was accepted, and where it is."""
+    """Return a column a recipient: what was accepted, and where it is; parked, if anything is."""
     table = _table("ledger: each accepted event, counted once for each recipient")
     table.add_column("")
     for each in accounts:
         table.add_column(each.recipient, justify="right")
     for place in LEDGER_PLACES:
+        if place == "parked" and not any(each.parked for each in accounts):
+            continue
         table.add_row(place, *(_cell(each, place) for each in accounts))
     return table
 

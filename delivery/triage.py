@@ -23,6 +23,7 @@ from delivery.routes import Route
 
 __all__ = [
     "REPLAYS",
+    "Arrived",
     "DeadMessage",
     "DeskBusy",
     "HeldMessage",
@@ -31,6 +32,7 @@ __all__ = [
     "browse",
     "desk_lock",
     "held",
+    "is_event",
     "key_of",
 ]
 
@@ -186,7 +188,7 @@ def _read(queue: str, arrived: Arrived) -> HeldMessage:
         parked_at=_count(headers.get(PARKED)),
         sent_at=_count(properties.timestamp),
         traceback=_text(headers.get(TRACE), ""),
-        is_event=_is_event(delivery),
+        is_event=is_event(delivery),
         delivery=delivery,
     )
 
@@ -205,7 +207,8 @@ def key_of(delivery: Delivery) -> str:
     return delivery.message_id or f"sha256-{hashlib.sha256(delivery.body).hexdigest()[:16]}"
 
 
-def _is_event(delivery: Delivery) -> bool:
+def is_event(delivery: Delivery) -> bool:
+    """Tell whether it is an event, and not bytes that only claim an event's id."""
     try:
         event_of(delivery)
     except ContractError:

@@ -11,17 +11,19 @@ from pika.adapters.blocking_connection import BlockingChannel, BlockingConnectio
 from pika.exceptions import ChannelClosedByBroker
 
 from delivery.confirms import NotConfirmed, Outcome
+from delivery.connection import ACCESS_REFUSED
 from delivery.copies import copy_of
 from delivery.errors import DeliveryError
 from delivery.handling import Delivery
 from delivery.lanes import unrouted_queue
-from delivery.parking import Parking
+from delivery.parking import Parking, held_parked
 from delivery.pipeline import ConfirmedChannel
 from delivery.points import reach
 from delivery.publisher import Message
 from delivery.routing import routed
 from delivery.topology import Topology, declare
-from delivery.triage import DeskBusy, alone, arriving, key_of
+from delivery.triage import key_of
+from delivery.verify import verify
 
 __all__ = ["Unrouted", "alarm", "look", "parking_of", "replay_unrouted"]
 
@@ -51,8 +53,10 @@ def alarm(connection: BlockingConnection, exchange: str) -> int:
     there is no parking queue.
     """
     queue = unrouted_queue(exchange)
-    with _there(connection, queue) as channel:
+    with _there(queue):
+        channel = connection.channel()
         count = int(channel.queue_declare(queue, passive=True).method.message_count)
+        channel.close()
     if count:
         log.warning("unrouted.waiting", extra={"queue": queue, "count": count})
     return count
@@ -81,10 +85,13 @@ def replay_unrouted(
     Through the exchange: no recipient had them. *topology* is declared first, so that what it
     routes, the broker routes; what it does not stays parked. *record* keeps the decision on each,
     before it is sent. A crash between copy and ack sends it twice; receipts know the second one.
+    A user who may not declare needs not: then it is seen that all is there, but for bindings, which
+    the broker tells nobody. Where one is missing, the copy is parked once more.
 
-    Raises NotConfirmed, with the message still parked; DeskBusy, TopologyConflict, DeliveryError.
+    Raises NotConfirmed, with the message still parked; DeskBusy, TopologyConflict, NotDeclared,
+    DeliveryError.
     """
-    declare(connection, topology)
+    _prepare(connection, topology, exchange)
     sent = []
     with _held(connection, topology, exchange) as (channel, messages):
         for message, delivery in messages:
@@ -109,6 +116,15 @@ def parking_of(exchange: str) -> Parking:
     return Parking(queue, f"{queue}.desk", 'delivery unrouted replay --all --reason "..."')
 
 
+def _prepare(connection: BlockingConnection, topology: Topology, exchange: str) -> None:
+    try:
+        declare(connection, topology)
+    except ChannelClosedByBroker as refusal:
+        if refusal.reply_code != ACCESS_REFUSED:
+            raise
+        verify(connection, topology, publishes_to=exchange)
+
+
 @contextmanager
 def _held(
     connection: BlockingConnection, topology: Topology, exchange: str
@@ -116,13 +132,10 @@ def _held(
     """Hold what is parked now; what is not acked by the end goes back, in its old order."""
     own = parking_of(exchange)
     queue = own.queue
-    with alone(connection, own.lock, repr(queue)), _there(connection, queue) as channel:
-        found = channel.queue_declare(queue, passive=True).method
-        if found.consumer_count:
-            raise DeskBusy(f"somebody reads {queue!r}; try again when they are done")
+    with _there(queue), held_parked(connection, own) as (channel, found):
 
         def messages() -> Iterator[_Held]:
-            for method, about, body in arriving(channel, queue, int(found.message_count)):
+            for method, about, body in found:
                 tag = method.delivery_tag or 0
                 each = Delivery(queue=queue, body=body, properties=about, tag=tag)
                 origin, key = method.exchange or "", method.routing_key or ""
@@ -132,15 +145,11 @@ def _held(
 
 
 @contextmanager
-def _there(connection: BlockingConnection, queue: str) -> Iterator[BlockingChannel]:
-    channel = connection.channel()
+def _there(queue: str) -> Iterator[None]:
     try:
-        yield channel
+        yield
     except ChannelClosedByBroker as refusal:
         if refusal.reply_code == NOT_FOUND:
             missing = f"no queue {queue!r}: nothing catches what no queue wants"
             raise DeliveryError(f"{missing}; create it: delivery unrouted declare") from refusal
         raise
-    finally:
-        if channel.is_open:
-            channel.close()

@@ -112,6 +112,8 @@ def _accounted(accounts: Iterable[Account]) -> Iterator[str]:
         yield from _named(f"{each.recipient}: applied, and never accepted", each.never_accepted)
         if each.difference:
             yield f"{each.recipient}: the ledger's difference is {each.difference}"
+        if each.parked:
+            yield f"{each.recipient}: {each.parked} parked: no queue wanted them"
         if on_the_way:
             yield f"{each.recipient}: {on_the_way} still on the way"
 

@@ -12,11 +12,12 @@ from delivery.config import Config
 from delivery.dead import dead_queue
 from delivery.journey import NOT_VISIBLE
 from delivery.observe import depth
+from delivery.parking import parked_events
 from delivery.routes import RECIPIENTS
 from delivery.sides import Sides
 from delivery.triage import DeadMessage, browse
 
-__all__ = ["confirm_dead", "follow"]
+__all__ = ["confirm_dead", "confirm_parked", "follow"]
 
 
 def follow(sides: Sides, word: str) -> list[dict[str, Any]]:
@@ -52,6 +53,24 @@ def confirm_dead(
             dead = {m.key: m for m in browse(connection, route) if m.key in standings}
         for event_id, standing in standings.items():
             _correct(standing, dead.get(event_id))
+
+
+def confirm_parked(
+    config: Config, connection: BlockingConnection, traces: list[dict[str, Any]]
+) -> None:
+    """Say ``parked`` where a recipient has seen nothing of an event that no queue wanted.
+
+    What is parked is looked at and put back, as the dead messages are. Raises DeskBusy.
+    """
+    unseen = {
+        each["event_id"]: [s for s in each["recipients"].values() if s["state"] == "not seen"]
+        for each in traces
+    }
+    if config.parking is None or not any(unseen.values()):
+        return
+    for event_id in parked_events(connection, config.parking):
+        for standing in unseen.get(event_id, ()):
+            standing.update(state="parked", queue=config.parking.queue)
 
 
 def _correct(standing: dict[str, Any], message: DeadMessage | None) -> None:

@@ -31,7 +31,7 @@ export class Picture {
   build(names, retries, shape) {
     this.shape = shape;
     const plan = (narrow.matches ? tall : wide)(names, retries, this.parking);
-    this.svg = draw("svg", { viewBox: `0 0 ${plan.width} ${plan.height}`, role: "img", "aria-label": "The topology" });
+    this.svg = draw("svg", { viewBox: `0 0 ${plan.width} ${plan.height}`, role: "group", "aria-label": "The topology" });
     this.svg.append(draw("defs", {}, draw("marker", { id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, draw("path", { d: "M0,0 L8,4 L0,8 Z", class: "head" }))));
     const pipes = new Map();
     for (const [id, d] of Object.entries(plan.edges)) {
@@ -42,14 +42,16 @@ export class Picture {
       pipes.set(id, { path, length: 0 });
     }
     this.nodes = new Map(Object.entries(plan.nodes).map(([id, box]) => [id, this.node(id, box, plan)]));
+    const at = this.place.contains(document.activeElement) ? document.activeElement.dataset.node : "";
     this.place.replaceChildren(this.svg);
+    this.nodes.get(at)?.group.focus({ preventScroll: true }); // drawn anew below somebody's keyboard
     for (const pipe of pipes.values()) pipe.length = pipe.path.getTotalLength();
     this.dots = new Dots(this.svg, pipes);
   }
 
   node(id, { x, y, w, h, cx, cy }, plan) {
     const kind = id.split(".")[1] ?? id;
-    const group = draw("g", { class: `node ${kind}`, "data-node": id });
+    const group = draw("g", { class: `node ${kind}`, "data-node": id, role: "img", tabindex: 0 });
     const low = h < 70;
     const shape =
       id === "exchange"
@@ -70,6 +72,8 @@ export class Picture {
     say(node.name, name);
     say(node.count, typeof count === "string" ? count : shown(count));
     say(node.state, state);
+    const spoken = `${whose(id, name)}: ${[node.count.textContent, state].filter(Boolean).join(", ")}`;
+    if (node.group.getAttribute("aria-label") !== spoken) node.group.setAttribute("aria-label", spoken);
     node.group.classList.toggle("full", full);
     node.group.classList.toggle("gone", gone);
     node.group.classList.toggle("paused", paused);
@@ -124,6 +128,12 @@ export class Picture {
       });
     }
   }
+}
+
+// "dead" is said beside its recipient only: whoever hears it must be told whose it is.
+function whose(id, name) {
+  const [recipient, part] = id.split(".");
+  return part && !name.startsWith(recipient) ? `${recipient} ${name}` : name;
 }
 
 function spoken(now, pending) {

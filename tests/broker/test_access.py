@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 from pika import BasicProperties
-from pika.adapters.blocking_connection import BlockingConnection
+from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 from support.exchange import delivery, exchange_on
 from support.guarded import Guarded, guarded_exchange
@@ -69,9 +70,9 @@ MAY: dict[str, dict[str, set[str]]] = {
         "read": {"audit", "audit.dead"},
     },
     "operator": {
-        "configure": {*LOCKS},
-        "write": {DEFAULT, *QUEUES, *PARKED},
-        "read": {"catalog.dead", "audit.dead"},
+        "configure": {*LOCKS, "events.unrouted.desk"},
+        "write": {DEFAULT, EVENTS, *QUEUES},
+        "read": {"catalog.dead", "audit.dead", "events.unrouted"},
     },
     "reconcile": {
         "configure": {*LOCKS},
@@ -160,6 +161,61 @@ def test_the_rest_of_each_roles_work(declared: Guarded) -> None:
     with httpx.Client(trust_env=False) as client:
         answer = client.get(f"{exchange.url}/status").json()
     assert answer
+
+
+def test_the_operator_looks_at_what_is_parked_and_sends_it_again(declared: Guarded) -> None:
+    """With no more than that: not to make the place, to fill it, or to take it away."""
+    exchange, operator = declared.exchange, declared.environ("operator")
+    place = parking_of(exchange.config.exchange).queue
+    unrouted = partial(exchange.run, "unrouted")
+    refused = unrouted("declare", **operator)
+    assert (refused.returncode, "ACCESS_REFUSED" in refused.stderr) == (1, True), refused
+    assert unrouted("declare").returncode == 0
+    bindings = exchange.config.topology().bindings
+    try:
+        with connect(exchange.config.broker) as connection:
+            channel = connection.channel()
+            for each in bindings:
+                channel.queue_unbind(each.queue, each.exchange, each.key)
+            declared.start("relay")  # it may publish to what now has an alternate
+            (event_id,) = exchange.accept("m-1")
+            exchange.await_sent()
+            assert [_ids(unrouted("list", "--json", **operator))] == [[event_id]]
+            # A binding is nothing that a user may ask for: the copy is parked once more.
+            again = ("replay", "--all", "--reason", "too early", "--json")
+            assert _ids(unrouted(*again, **operator)) == [event_id]
+            for each in bindings:
+                channel.queue_bind(each.queue, each.exchange, each.key)
+        sent = unrouted("replay", "--all", "--reason", "bound again", "--json", **operator)
+        assert _ids(sent) == [event_id]
+        assert _ids(unrouted("list", "--json", **operator)) == []
+        assert exchange.place("catalog").ready == exchange.place("audit").ready == 1
+        shown = json.loads(exchange.run("status", "--json", **operator).stdout)["parked"]
+        assert (shown["ready"], shown["why"]) == (0, "")
+        acts: dict[str, Callable[[BlockingChannel], object]] = {
+            "configure": lambda channel: channel.queue_delete(place),
+            "write": lambda channel: channel.queue_bind(place, exchange.config.exchange, "#"),
+        }
+        for right, act in acts.items():
+            with connect(declared.config("operator").broker) as connection:
+                said = answer_to(partial(act, connection.channel()))
+            assert re.search(refusal(right, "queue", place, declared.users["operator"].user), said)
+        with connect(declared.config("operator").broker) as connection:
+            channel = connection.channel()  # the exchange in front of it has the same name
+            channel.queue_bind(exchange.dead_queue("audit"), place)
+        for role in ("relay", "catalog", "reconcile", "watch"):
+            looked = unrouted("list", **declared.environ(role))
+            assert (looked.returncode, "ACCESS_REFUSED" in looked.stderr) == (1, True), looked
+    finally:
+        declared.management.delete(f"/api/policies/%2F/{place}")
+        exchange.delete_queue(place)
+        with connect(exchange.config.broker) as connection:
+            connection.channel().exchange_delete(place)
+
+
+def _ids(ended: subprocess.CompletedProcess[str]) -> list[str]:
+    assert (ended.returncode, ended.stderr) == (0, ""), ended
+    return [each["key"] for each in json.loads(ended.stdout)]
 
 
 def test_the_one_user_of_a_sandbox_still_declares_for_itself(

@@ -25,6 +25,8 @@ COMMANDS = (
     "dead plan {} --all",
     "dead plan {} --json",
     "dead groups {}",
+    "dead show catalog dead-0001",
+    "dead show catalog dead-0002 --json",
     "dead replay {} --all --reason r --wait 0 --json",
     "dead drop {} --all --reason r --json",
 )

@@ -18,6 +18,7 @@ from delivery import points, relocation
 from delivery.broker import Broker
 from delivery.confirms import Outcome
 from delivery.connection import connect
+from delivery.lanes import unrouted_queue
 from delivery.moving import InUse, move_to_quorum, plan_move
 from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import Message, envelope
@@ -103,6 +104,29 @@ def test_dead_messages_that_somebody_looks_at_are_not_moved(exchange: Exchange) 
         move_to_quorum(exchange.config)
 
     prepare(exchange.config, "test")
+
+
+def test_the_parking_queue_comes_along(exchange: Exchange) -> None:
+    """If there is one; it is of the kind of the others from then on, and declared as such."""
+    place = unrouted_queue(exchange.config.exchange)
+    try:
+        assert exchange.run("unrouted", "declare").returncode == 0
+        exchange.put("audit", b"{}", "e-1", queue=place)
+        quorum = exchange.run("unrouted", "declare", DELIVERY_QUEUES="quorum")
+        assert "x-queue-type = classic, wanted quorum" in quorum.stderr
+
+        assert place in {move.queue for move in move_to_quorum(exchange.config)}
+
+        assert ready(exchange, place) == 1
+        quorum = exchange.run("unrouted", "declare", DELIVERY_QUEUES="quorum")
+        assert (quorum.returncode, quorum.stderr) == (0, "")
+        assert move_to_quorum(exchange.config) == []
+    finally:
+        assert exchange.config.management is not None
+        exchange.config.management.delete(f"/api/policies/%2F/{place}")
+        exchange.delete_queue(place)
+        with connect(exchange.config.broker) as connection:
+            connection.channel().exchange_delete(place)
 
 
 def test_moving_twice_is_once(exchange: Exchange) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from delivery.broker import Broker
 from delivery.confirms import Outcome
 from delivery.connection import connect
 from delivery.lanes import unrouted_queue
+from delivery.observe import Depth, depth
 from delivery.pipeline import ConfirmedChannel
 from delivery.publisher import Message, envelope
 from delivery.stores import PUBLISHER
@@ -88,14 +90,49 @@ def test_an_exchange_with_another_policy_is_not_said_to_be_caught(exchange: Exch
         parsed(exchange, "declare")
 
 
+def unbind(exchange: Exchange) -> None:
+    with connect(exchange.config.broker) as connection:
+        for binding in exchange.config.topology().bindings:
+            connection.channel().queue_unbind(binding.queue, binding.exchange, binding.key)
+
+
+def test_what_is_parked_has_a_place_in_the_ledger(exchange: Exchange) -> None:
+    """Found by its id, if it is the event; trace says so, too, and nothing is taken out."""
+    exchange.start("relay")
+    parking = parsed(exchange, "declare")["parking"]
+    unbind(exchange)
+    (lost,) = exchange.accept("m-1")
+    exchange.await_sent()
+    with connect(exchange.config.broker) as connection:
+        wait_for(lambda: connection.channel().queue_purge(parking).method.message_count, "lost")
+    exchange.put("audit", b"{}", lost, queue=parking)  # not the event: it only has its id
+    (kept,) = exchange.accept("m-2")
+    exchange.await_sent()
+
+    ended = exchange.run("ledger", "--within", "0", "--json")
+
+    assert ended.returncode == 1, ended
+    for each in json.loads(ended.stdout):
+        assert (each["parked"], each["difference"], each["missing"]) == (1, 1, [lost])
+    shown = exchange.run("ledger", "--within", "0").stdout
+    assert re.search(r"^parked +1 +1 *$", shown, re.M), shown
+    assert "catalog: 1 parked: delivery unrouted list" in shown
+    for event_id, state in (
+        (kept, f"parked in {parking}: no queue wanted it"),
+        (lost, "not seen"),
+    ):
+        said = exchange.run("trace", event_id)
+        assert said.stderr == ""
+        assert f"  catalog: {state}\n  audit: {state}\n" in said.stdout
+    with connect(exchange.config.broker) as connection:
+        assert depth(connection, parking) == Depth(ready=2, consumers=0)
+
+
 def test_a_replay_is_in_the_trail_before_it_is_sent(exchange: Exchange) -> None:
     """The binding was away for a while; the event is sent to all who want it, and why is kept."""
     exchange.start("relay")
     parsed(exchange, "declare")
-    topology = exchange.config.topology()
-    with connect(exchange.config.broker) as connection:
-        for binding in topology.bindings:
-            connection.channel().queue_unbind(binding.queue, binding.exchange, binding.key)
+    unbind(exchange)
     (event_id,) = exchange.accept("m-1")
     confirmed = "SELECT count(*) FROM outbox WHERE confirmed_at IS NOT NULL"
     wait_for(lambda: exchange.select(PUBLISHER, confirmed) == [1], "confirmed, though parked")

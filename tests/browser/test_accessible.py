@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -38,19 +39,35 @@ def test_axe_finds_nothing_serious(
 def test_every_control_is_reached_with_the_tab_key(
     demo_url: str, open_page: Callable[..., Live]
 ) -> None:
-    """In the order of the page; what has the focus shows it."""
+    """In the order of the page; what has the focus shows it, and each box says what it is."""
     live = open_page(demo_url)
+    nodes = live.page.locator("[data-node]")
+    expect(nodes).to_have_count(16)  # 4, and 6 for each recipient
     reached = []
-    for _ in range(40):
+    for _ in range(60):
         live.page.keyboard.press("Tab")
         reached.append(
             live.page.evaluate(
-                "[document.activeElement.dataset.action || document.activeElement.id,"
-                " getComputedStyle(document.activeElement).outlineStyle]"
+                "(({ dataset, id }) => [dataset.action || dataset.node || id,"
+                " getComputedStyle(document.activeElement).outlineStyle])(document.activeElement)"
             )
         )
     names = [name for name, _ in reached]
     for name in ("theme", "title", "burst", "poison", "kill catalog", "cut relay", "reset"):
         assert name in names, names
-    outlines = {outline for name, outline in reached if name in ("burst", "title", "kill catalog")}
-    assert "none" not in outlines
+    boxes = [each.get_attribute("data-node") for each in nodes.all()]
+    assert [name for name in names if name in boxes][: len(boxes)] == boxes
+    seen = {"burst", "title", "kill catalog", *boxes}
+    assert "none" not in {outline for name, outline in reached if name in seen}
+    says = {
+        str(each.get_attribute("data-node")): each.get_attribute("aria-label")
+        for each in nodes.all()
+    }
+    for box, said in {
+        "exchange": "topic exchange: events",
+        "catalog.queue": r"catalog queue: \d+, ready, classic",
+        "audit.dead": r"audit dead: \d+",
+        "audit.retry.1": r"audit retry 1: \d+(, .+)?",
+        "audit.store": r"audit applied: \d+(, .+)?",
+    }.items():
+        assert re.fullmatch(said, str(says[box])), says

@@ -62,8 +62,12 @@ def test_a_parked_message_is_seen_beside_the_exchange(
     expect(live.verdict).to_have_text("1 parked; all else arrived")
     label = live.page.locator("#picture svg").get_attribute("aria-label")
     assert "1 parked beside the exchange" in str(label)
+    box = live.page.locator('[data-node="parked"]')
+    expect(box).to_have_attribute("aria-label", "parked: 1, classic")
+    box.focus()
     live.page.set_viewport_size({"width": 390, "height": 844})
     expect(live.node("parked")).to_have_text("1")
+    expect(box).to_be_focused()  # it was drawn anew
     assert live.page.evaluate("document.documentElement.scrollWidth") <= 390
     serious = [
         each["id"]

@@ -39,3 +39,10 @@ def test_a_beginning_that_several_have_is_refused() -> None:
     """Never a guess: the sentence shows them."""
     with pytest.raises(DeliveryError, match="2 ids begin with '0f8': 0f8e-1, 0f8e-2; say more"):
         full_key("0f8", KEYS)
+
+
+def test_copies_of_one_message_have_one_id() -> None:
+    """A sheet gives it as often as there are copies; of very many ids not each is counted."""
+    assert full_key("0f8e-1", ["0f8e-11", "0f8e-11"]) == "0f8e-11"
+    with pytest.raises(DeliveryError, match="more than 1,000 ids begin with 'k'"):
+        full_key("k", [f"k{n}" for n in range(2_000)])

@@ -21,7 +21,7 @@ NOTHING = Books(
     retry=0,
     unacked=0,
 )
-PLACES = ("applied", "stale", "dropped", "dead", "pending", "retry", "unacked", "ready")
+PLACES = ("applied", "stale", "dropped", "dead", "pending", "parked", "retry", "unacked", "ready")
 
 
 def places(found: Account) -> dict[str, int]:
@@ -37,6 +37,7 @@ def places(found: Account) -> dict[str, int]:
         ({"receipts": {"a": Effect.DROPPED}}, "dropped"),
         ({"dead": ["a"]}, "dead"),
         ({"pending": ["a"]}, "pending"),
+        ({"parked": ["a"]}, "parked"),
         ({"ready": 1}, "ready"),
         ({"retry": 1}, "retry"),
         ({"unacked": 1}, "unacked"),
@@ -65,6 +66,18 @@ def test_a_dead_copy_does_not_hide_that_it_was_published() -> None:
     """Dead counts before pending: the relay may send again what has died already."""
     found = account(replace(NOTHING, accepted=["a"], dead=["a"], pending=["a"]))
     assert places(found) == {"dead": 1}
+
+
+def test_a_parked_event_counts_once_and_covers_no_other() -> None:
+    """Sent again it waits in two places; not marked yet it is pending; it is not forgotten."""
+    books = replace(NOTHING, accepted=["a", "b"], parked=["a", "x"])
+    found = account(books)
+    assert (places(found), found.difference, found.missing) == ({"parked": 1}, 1, ("b",))
+    assert account(replace(books, ready=1)).difference == 0
+    for more, place in (({"pending": ["a"]}, "pending"), ({"dead": ["a"]}, "dead")):
+        assert places(account(replace(books, **more))) == {place: 1}
+    assert places(account(replace(books, forgettable=["a"]))) == {"parked": 1}
+    assert account(replace(books, accepted=["a"], ready=1)).copies == 1
 
 
 def test_a_lost_event_is_a_difference_with_its_id() -> None:
