@@ -60,8 +60,9 @@ class Snapshot:
 class Watcher:
     """Keeps one connection from look to look, and what the broker said last; close it.
 
-    The stores are SQLite's files, if *sides* does not say otherwise. While *config* knows no broker,
-    each look asks *find* for the settings with one; it raises BrokerUnavailable if there is none yet.
+    The stores are SQLite's files, if *sides* does not say otherwise. While *config* knows no
+    broker, each look asks *find* for the settings with one, which raises BrokerUnavailable if there
+    is none yet.
     """
 
     def __init__(
