@@ -13,7 +13,15 @@ from psycopg.pq import TransactionStatus
 from delivery.errors import DeliveryError
 from delivery.store import Schema, StoreUnavailable
 
-__all__ = ["Connection", "open_postgres", "reading", "savepoint", "storable", "transaction"]
+__all__ = [
+    "Connection",
+    "one_instant",
+    "open_postgres",
+    "reading",
+    "savepoint",
+    "storable",
+    "transaction",
+]
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -79,6 +87,20 @@ def transaction(store: Connection) -> Iterator[Connection]:
     """
     with _translated(), store.transaction():
         yield store
+
+
+@contextmanager
+def one_instant(store: Connection) -> Iterator[Connection]:
+    """Look, in a transaction that writes nothing, at what was there when it began.
+
+    Raises StoreUnavailable.
+    """
+    with _translated():
+        store.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        try:
+            yield store
+        finally:
+            store.execute("ROLLBACK")
 
 
 @contextmanager

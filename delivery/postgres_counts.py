@@ -20,7 +20,7 @@ from delivery.live_counts import (
     look_into,
     receipts_of,
 )
-from delivery.postgres import Connection, open_postgres, transaction
+from delivery.postgres import Connection, one_instant, open_postgres
 from delivery.postgres_feed import outbox_summary
 from delivery.postgres_pool import Pool
 from delivery.stores import Stores
@@ -66,13 +66,13 @@ def _connected(url: str) -> Pool:
 
 def _outgoing(store: Connection) -> Outgoing:
     found = outbox_summary(store)
-    with transaction(store) as tx:  # a time that stays the same: an age would be news at each look
+    with one_instant(store) as tx:  # a time that stays the same: an age would be news at each look
         (oldest,) = tx.execute(_OLDEST).fetchone() or (None,)
     return Outgoing(found["accepted"], found["pending"], oldest)
 
 
 def _latest(store: Connection) -> list[dict[str, Any]]:
-    with transaction(store) as tx:
+    with one_instant(store) as tx:
         return latest_of(tx.execute(_LATEST, (LATEST,)).fetchall())
 
 
@@ -80,7 +80,7 @@ def _look(
     connected: Pool, recipient: str, ids: Sequence[str]
 ) -> tuple[Receipts, Mapping[str, str]] | None:
     try:
-        with connected.one() as store, transaction(store) as tx:
+        with connected.one() as store, one_instant(store) as tx:
             rows = tx.execute(
                 "SELECT effect, count(*), sum(duplicates)::bigint FROM receipt"
                 " WHERE recipient = %s GROUP BY effect",

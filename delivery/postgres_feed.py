@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from delivery.feed import PAGE_LIMIT, Page, page_of
-from delivery.postgres import Connection, reading, transaction
+from delivery.postgres import Connection, one_instant, reading
 from delivery.postgres_outbox import removed
 from delivery.postgres_turns import settled
 from delivery.tracing import KINDS, MOST, row_fields, summary_of
@@ -81,8 +81,7 @@ def outbox_summary(store: Connection) -> dict[str, Any]:
     Here the confirmed rows are counted, each time: a number that every relay keeps up to date
     would be one row for which they all wait.
     """
-    with transaction(store) as tx:
-        tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    with one_instant(store) as tx:
         pending = dict(
             tx.execute(
                 "SELECT coalesce(outcome, 'not tried'), count(*) FROM outbox"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from delivery.postgres import Connection, transaction
+from delivery.postgres import Connection, one_instant
 from delivery.postgres_inbox import pruned_before
 from delivery.rates import MOST, WINDOW, receipts_of
 
@@ -13,7 +13,7 @@ __all__ = ["publisher_rates", "receipts"]
 
 def publisher_rates(store: Connection) -> dict[str, float]:
     """Return accepted and confirmed events a second, as rates.publisher_rates does."""
-    with transaction(store) as tx:
+    with one_instant(store) as tx:
         accepted, confirmed = tx.execute(
             "SELECT count(*) FILTER (WHERE accepted_at >= now() - make_interval(secs => %s)),"
             " count(*) FILTER (WHERE confirmed_at >= now() - make_interval(secs => %s)) FROM"
@@ -28,8 +28,7 @@ def publisher_rates(store: Connection) -> dict[str, float]:
 
 def receipts(store: Connection, recipient: str) -> dict[str, Any]:
     """Return *recipient*'s receipts, as rates.receipts does, all of one instant."""
-    with transaction(store) as tx:
-        tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    with one_instant(store) as tx:
         rows = tx.execute(
             "SELECT effect, count(*), sum(duplicates)::bigint FROM receipt WHERE recipient = %s"
             " GROUP BY effect",

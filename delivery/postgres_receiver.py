@@ -147,8 +147,10 @@ def _receipts_round(
         gone = postgres_failures.forget(
             store, recipient, before=before, oldest_dead=since, most=STEP
         )
+        reach("postgres.failures_forgotten")
         yield
     gone = STEP
     while gone == STEP:
         gone = postgres_decisions.forget(store, before=long_ago, oldest_dead=since, most=STEP)
+        reach("postgres.decisions_forgotten")
         yield

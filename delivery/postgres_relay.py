@@ -123,4 +123,5 @@ def _forget_round(store: Connection, keep: float) -> Iterator[None]:
     gone = STEP
     while gone == STEP:
         gone = postgres_trail.forget(store, before=long_before(keep), most=STEP)
+        reach("postgres.trail_forgotten")
         yield

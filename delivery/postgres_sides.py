@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from delivery.postgres_publisher import SCHEMAS as PUBLISHER
 from delivery.postgres_rates import publisher_rates, receipts
 from delivery.postgres_receiver import SCHEMAS as RECIPIENTS
 from delivery.sides import PublisherSide, RecipientSide, Sides
+from delivery.trail import Action
 
 __all__ = ["postgres_sides"]
 
@@ -57,12 +58,25 @@ class _Publisher:
         self.close = store.close
         self.find = partial(postgres_feed.find_events, store)
         self.row = partial(postgres_feed.row_of, store)
-        self.begin = partial(postgres_trail.begin_all, store)
-        self.conclude = partial(postgres_trail.conclude, store)
         self.entries = partial(postgres_trail.entries, store)
 
     def summary(self) -> dict[str, Any]:
         return postgres_feed.outbox_summary(self._store) | publisher_rates(self._store)
+
+    def begin(
+        self,
+        action: Action,
+        recipient: str,
+        messages: Iterable[tuple[str, str]],
+        *,
+        operator: str,
+        reason: str,
+    ) -> list[int]:
+        why = {"operator": operator, "reason": reason}
+        return postgres_trail.begin_all(self._store, action, recipient, messages, **why)
+
+    def conclude(self, results: Iterable[tuple[int, str]]) -> None:
+        postgres_trail.conclude(self._store, results)
 
     def feed(self, *, limit: int) -> Feed:
         return lambda after: postgres_feed.read_page(self._store, after=after, limit=limit)

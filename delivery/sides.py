@@ -117,12 +117,25 @@ class _SqlitePublisher:
         self.find = partial(tracing.find_events, store)
         self.row = partial(tracing.row_of, store)
         self.feed = partial(feed.store_feed, store)
-        self.begin = partial(trail.begin_all, store)
-        self.conclude = partial(trail.conclude, store)
         self.entries = partial(trail.entries, store)
 
     def summary(self) -> dict[str, Any]:
         return tracing.outbox_summary(self._store) | rates.publisher_rates(self._store)
+
+    def begin(
+        self,
+        action: trail.Action,
+        recipient: str,
+        messages: Iterable[tuple[str, str]],
+        *,
+        operator: str,
+        reason: str,
+    ) -> list[int]:
+        why = {"operator": operator, "reason": reason}
+        return trail.begin_all(self._store, action, recipient, messages, **why)
+
+    def conclude(self, results: Iterable[tuple[int, str]]) -> None:
+        trail.conclude(self._store, results)
 
 
 class _SqliteRecipient:

@@ -82,7 +82,7 @@ def test_relays_are_killed_one_after_the_other(exchange: Exchange, store: Connec
     assert seen == {f"m-{number}": [1, 2, 3, 4, 5, 6] for number in range(20)}
 
 
-@at("postgres.forgotten")
+@at("postgres.forgotten", "postgres.trail_forgotten")
 def test_a_relay_killed_while_it_removes_what_is_old(
     exchange: Exchange, store: Connection, point: str
 ) -> None:
@@ -102,7 +102,8 @@ def test_a_relay_killed_while_it_removes_what_is_old(
     killed = relay(exchange, "relay", DELIVERY_KILL_AT=point)
     exchange.await_death("relay")
     assert killed.process.returncode == KILLED
-    assert count(store, "event_type = 't'") == 50
+    forgotten = (count(store, "event_type = 't'"), days(store, "trail", "decided_at"))
+    assert forgotten == ((50, [100, 400]) if point == "postgres.forgotten" else (0, [100]))
 
     relay(exchange, "relay").await_event("relay.ready")
     wait_for(lambda: count(store, "event_type = 't'") == 0, "the rest is removed")
@@ -170,7 +171,11 @@ def test_who_has_nothing_to_do_finds_out_that_the_database_takes_no_writes(
         actor.await_event(f"{actor.name}.ready", since=since)
 
 
-@at("postgres.receipts_forgotten")
+@at(
+    "postgres.receipts_forgotten",
+    "postgres.failures_forgotten",
+    "postgres.decisions_forgotten",
+)
 def test_a_recipient_killed_while_it_forgets_what_is_old(
     exchange: Exchange, store: Connection, point: str
 ) -> None:
@@ -191,7 +196,7 @@ def test_a_recipient_killed_while_it_forgets_what_is_old(
     )
     exchange.cast.start("audit", ["postgres", "receive", "audit"], DELIVERY_KILL_AT=point)
     exchange.await_death("audit")
-    assert len(receipts(store)) == 50
+    assert len(receipts(store)) == (50 if point == "postgres.receipts_forgotten" else 0)
 
     receive(exchange)
     wait_for(lambda: receipts(store) == [], "the rest is forgotten")
