@@ -105,7 +105,8 @@ def _poison(arena: Arena, target: Target, random: Random) -> str:
             arena.strangers.add(key_of(Delivery(queue="", body=body, properties=properties)))
             channel.basic_publish(arena.config.exchange, EVENT_TYPE, body, properties)
         wanted = before + len(chosen) * len(queues)
-        arena.bites(lambda: dead() >= wanted, f"{len(chosen)} are dead for each recipient")
+        # They come after whatever waits already.
+        arena.bites(lambda: dead() >= wanted, f"{len(chosen)} are dead for each recipient", 60)
     return f"dead for each recipient: {', '.join(chosen)}"
 
 

@@ -114,7 +114,7 @@ def test_what_a_reader_keeps_in_its_hands_is_found_when_it_is_stopped(
         method, _, _ = channel.basic_get(queue)
         assert method is not None
         told = replace(config, management_url=url)
-        found = last_accounts(told, reading.close, seconds=5)
+        found = last_accounts(told, reading.close, seconds=2)
     assert [(each.recipient, each.copies) for each in found] == [("catalog", 0), ("audit", 1)]
 
 
