@@ -23,9 +23,10 @@ def limit_queue(config: Config, queue: str, limit: Limit) -> None:
     """Bound *queue* from now on, while it is used. `bounded` refuses what would lose messages.
 
     A policy adds what the declaration does not say. Where both name a length or a TTL, the lower
-    one holds; of other things the declaration's (RabbitMQ, "Policies"): what a queue was declared
-    with can only be made stricter so. One policy holds for a queue. Raises DeliveryError if it has
-    another one, if its declaration would overrule ours, and if ours is not seen on it in the end;
+    one holds; of other things the declaration's (RabbitMQ, "Policies"), but for what a quorum queue
+    does beyond its length (seen): what was declared can only be made stricter so. One policy holds
+    for a queue. Raises DeliveryError if it has another one, if its declaration says something
+    else, and if ours is not seen on it in the end;
     OSError if the management plugin does not answer.
     """
     bounded(config.topology(), {queue: limit})
@@ -70,7 +71,7 @@ def _refuse_overruled(config: Config, queue: str, limit: Limit) -> None:
         have = declared.get(name, wanted)
         if have != wanted and not isinstance(have, int):
             raise DeliveryError(
-                f"{queue} is declared with {name} = {have}, which a policy can't change"
+                f"{queue} is declared with {name} = {have}: a policy must not say {wanted}"
             )
 
 

@@ -19,13 +19,16 @@ from support.waiting import wait_for
 from delivery import rotation
 from delivery.broker import Broker
 from delivery.changing import change_queues, plan_change
+from delivery.confirms import Outcome
 from delivery.connection import AccessRefused, connect
 from delivery.errors import DeliveryError
 from delivery.lanes import unrouted_queue
 from delivery.limits import Refuse, Shed
 from delivery.observe import depth
 from delivery.passwords import file_for
+from delivery.pipeline import ConfirmedChannel
 from delivery.policies import limit_queue, unlimit_queue
+from delivery.publisher import Message, envelope
 from delivery.quorum import as_quorum
 from delivery.relocation import InUse, aside
 from delivery.retry import retry_queue
@@ -290,6 +293,30 @@ def test_a_policy_makes_a_declared_delay_shorter_and_not_longer(exchange: Exchan
             management.delete(path)
 
 
+@pytest.mark.parametrize(("kind", "refused"), [("classic", 5), ("quorum", 0)])
+def test_a_policy_overrules_what_a_quorum_queue_does_beyond_its_length(
+    exchange: Exchange, kind: str, refused: int
+) -> None:
+    """Which would end what at-least-once needs: so `queues limit` does not shed there."""
+    config, management = exchange.config, exchange.config.management
+    assert management is not None
+    name = f"{config.namespace}.bounded"
+    path, rule = f"/api/policies/%2F/{name}", {"max-length": 5, "overflow": "drop-head"}
+    management.put(path, {"pattern": f"^{name}$", "definition": rule})
+    try:
+        with connect(config.broker) as connection:
+            declare(
+                connection, Topology(queues=(Queue(name, {"x-overflow": "reject-publish"}, kind),))
+            )
+        with ConfirmedChannel(config.broker) as channel:
+            about = (envelope(f"e-{n}", "x", timestamp=1) for n in range(10))
+            said = [channel.send(Message("", name, each, b"{}")).outcome for each in about]
+        assert said.count(Outcome.REFUSED) == refused
+    finally:
+        exchange.delete_queue(name)
+        management.delete(path)
+
+
 def back(queue: str) -> dict[str, object]:
     return {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": queue}
 
@@ -305,7 +332,7 @@ def test_a_limit_that_would_lose_messages_is_refused(exchange: Exchange) -> None
     with pytest.raises(DeliveryError, match="is another recipient's"):
         limit_queue(config, queue, Shed(10, None, exchange.dead_queue("catalog")))
     quorum = replace(config, shape=as_quorum)  # it refuses beyond a length, and would go on to
-    with pytest.raises(DeliveryError, match="x-overflow = reject-publish, which a policy can't"):
+    with pytest.raises(DeliveryError, match="x-overflow = reject-publish: a policy must not"):
         limit_queue(quorum, queue, Shed(10, None, dead))
     assert not unlimit_queue(config, queue)
 
