@@ -27,7 +27,7 @@ OWN = {"url": (Url, inspect.Parameter.empty), "inbox": (Inboxes, None)}
 def register(app: typer.Typer) -> None:
     """Add the commands to the group that is in *app* already."""
     for command in (status, trace, reconcile):
-        postgres_app.command()(_on_postgres(command))
+        postgres_app.command(command.__name__)(_on_postgres(command))
     dead = typer.Typer(help=dead_app.info.help, no_args_is_help=True, rich_markup_mode=None)
     for each in dead_app.registered_commands:
         if each.callback:
