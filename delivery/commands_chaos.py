@@ -34,6 +34,7 @@ def chaos_command(  # noqa: PLR0917 - typer calls it
     ] = None,
     events: Annotated[int, typer.Option(min=0, help="Publish at least so many.")] = 0,
     rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Publications a second.")] = 40.0,
+    batch: Annotated[int, typer.Option(min=1, help="Deliveries in one commit at most.")] = 1,
     nodes: Annotated[
         int, typer.Option(help="1: one broker; 3: a cluster with quorum queues, nodes are hit.")
     ] = 1,
@@ -75,6 +76,8 @@ def chaos_command(  # noqa: PLR0917 - typer calls it
             typer.echo(f"    may be lost, and is reconciled: {fault.limit.value}")
             typer.echo(f"    on: {fault.ground}")
         return
+    if postgres is not None and batch > 1:
+        raise DeliveryError("--batch is for the other campaigns: with --postgres each has a commit")
     kinds = chosen_kinds(only or (), without or (), _ground(nodes, postgres))
     planned = schedule(seed, faults or len(kinds), kinds)
     if plan:
@@ -84,7 +87,7 @@ def chaos_command(  # noqa: PLR0917 - typer calls it
     if report is not None:
         report.mkdir(parents=True, exist_ok=True)  # not after minutes
     load = Load(rate=rate, events=events, seed=seed)
-    run = _attack(context.obj, planned, load, nodes, postgres)
+    run = _attack(context.obj, planned, load, nodes, postgres, batch)
     if report is not None:
         for path in write_report(run, seed, report):
             say(f"written: {path}")
@@ -112,12 +115,18 @@ def _ground(nodes: int, postgres: str | None) -> Ground:
 
 
 def _attack(
-    terminal: Terminal, planned: Sequence[Planned], load: Load, nodes: int, postgres: str | None
+    terminal: Terminal,
+    planned: Sequence[Planned],
+    load: Load,
+    nodes: int,
+    postgres: str | None,
+    batch: int,
 ) -> Run:
     from delivery.chaos import attack
     from delivery.cluster import three_nodes
     from delivery.sandbox import disposable_broker
     from delivery.stopping import stop_on_signals
+    from delivery.system import ours
 
     environ, stop = terminal.environ, stop_on_signals()
     with contextlib.ExitStack() as stack:
@@ -127,4 +136,5 @@ def _attack(
             broker = stack.enter_context(disposable_broker(environ, say))
             return attack_relays(environ, broker, postgres, planned, load, say=say, stop=stop)
         cluster = stack.enter_context(three_nodes(environ, say)) if nodes == 3 else None
-        return attack(environ, planned, load, say=say, stop=stop, cluster=cluster)
+        system = ours(batch)
+        return attack(environ, planned, load, say=say, stop=stop, system=system, cluster=cluster)

@@ -47,8 +47,8 @@ class System:
     ours: bool = False
 
 
-def ours() -> System:
-    """Return this package's processes."""
+def ours(batch: int = 1) -> System:
+    """Return this package's processes; a recipient commits at most *batch* deliveries together."""
     retries = ",".join(map(str, RETRIES_MS))
     options = ("--namespace", NAMESPACE, "--retries", retries)
     return System(
@@ -57,7 +57,7 @@ def ours() -> System:
         {
             API: ("api", "--port", "{port}"),
             RELAY: ("relay",),
-            **{recipient: ("receive", recipient) for recipient in RECIPIENTS},
+            **{each: ("receive", each, "--batch", str(batch)) for each in RECIPIENTS},
         },
         ours=True,
     )

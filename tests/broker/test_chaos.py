@@ -29,6 +29,7 @@ from delivery.retry import ATTEMPT_HEADER
 from delivery.schedule import KINDS
 from delivery.store import transaction
 from delivery.stores import Stores
+from delivery.system import ours
 from delivery.topology import declare
 
 DELIVERY = [sys.executable, "-m", "delivery"]
@@ -43,7 +44,7 @@ def test_a_short_campaign_adds_up_and_is_reported(tmp_path: Path) -> None:
     """Each fault left evidence; the report's counts are the ledger's; the page is written."""
     kinds = ["kill-relay", "cut-before-confirm", "cut-before-ack", "duplicate", "reorder", "poison"]
     only = [word for kind in kinds for word in ("--only", kind)]
-    run = chaos("--seed", "3", "--report", str(tmp_path), "--json", *only)
+    run = chaos("--seed", "3", "--batch", "20", "--report", str(tmp_path), "--json", *only)
 
     assert run.returncode == 0, run.stdout + run.stderr
     report = json.loads(run.stdout)
@@ -169,11 +170,16 @@ def test_the_plan_is_shown_without_doing_it() -> None:
     assert len(first.splitlines()) == 30
 
 
+def test_the_recipients_of_a_campaign_get_its_batch() -> None:
+    assert ours(20).commands["audit"] == ("receive", "audit", "--batch", "20")
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
         (("--nodes", "2"), "--nodes can be 1 (one broker) or 3 (a cluster)"),
         (("--nodes", "3", "--postgres", "x"), "--nodes 3 and --postgres are two campaigns"),
+        (("--postgres", "x", "--batch", "9"), "--batch is for the other campaigns"),
         (("--only", "kill-node"), "kill-node is a fault of three nodes (--nodes 3)"),
         (("--nodes", "3", "--only", "alarm"), "alarm is a fault of one broker"),
     ],
