@@ -131,7 +131,8 @@ def replay(
 ) -> None:
     """Declare the topology, and publish again what it has a queue for; the rest stays parked.
 
-    A user who may not declare sees only that all of it is there.
+    A user who may not declare sees only that all of it is there. If the bindings of several
+    recipients are missing, stop the relay first: they come back one after the other.
 
     Example: delivery unrouted replay --all --reason "the queue is bound now"
     """

@@ -25,6 +25,7 @@ from delivery.errors import PermanentError
 from delivery.handling import Delivery, Effect, apply_batch
 from delivery.points import arm
 from delivery.publisher import properties_of
+from delivery.stopping import Stop
 
 
 @contextmanager
@@ -148,15 +149,18 @@ def test_one_thread_named_after_its_queue_handles_everything(world: World) -> No
     """The store is in one thread's hands; a stack dump tells several consumers apart."""
     world.declare(routes=[world.audit])
     world.publish(*(event() for _ in range(200)))
-    threads: set[str] = set()
+    threads: list[str] = []
+    stop = Stop()
 
     def note(event_: Event, tx: sqlite3.Connection) -> Effect:
-        threads.add(threading.current_thread().name)
+        threads.append(threading.current_thread().name)
+        if len(threads) == 200:
+            stop.request()
         return handler(world.audit)(event_, tx)
 
-    with consuming(world, note) as store:
+    with consuming(world, note, stop=stop, idle=60.0) as store:
         assert effects(store) == 200
-    (name,) = threads
+    (name,) = set(threads)
     assert name.startswith(world.audit.queue)
 
 
