@@ -398,7 +398,7 @@ def test_the_management_plugin_tells_what_is_unacked(exchange: Exchange) -> None
         assert method is not None
         wait_for(lambda: exchange.config.management.unacked(queue) == 1, "the plugin's sample")
         shown = exchange.run("status")
-        assert re.search(r"^unacked +1 +0 +up to 5 s ago *$", shown.stdout, re.M), shown.stdout
+        assert re.search(r"^unacked +1 +0 +up to \d+ s ago *$", shown.stdout, re.M), shown.stdout
         assert exchange.accounts(0)["catalog"].unacked == 1
 
 
