@@ -112,7 +112,7 @@ def show_accounts(accounts: list[Account], *, as_json: bool, command: str = "del
                     shown = ", ".join(ids[:10]) + (" ..." if len(ids) > 10 else "")
                     typer.echo(f"{each.recipient}: {name}: {shown}")
             if each.parked:
-                typer.echo(f"{each.recipient}: {each.parked} parked: delivery unrouted list")
+                typer.echo(f"{each.recipient}: {each.parked} parked: {command} unrouted list")
             if each.missing:
                 typer.echo(f"to find and heal: {command} reconcile {each.recipient}")
             if each.foreign_dead:

@@ -63,11 +63,15 @@ def move(
 
     Example: delivery cluster move --apply
     """
+    from contextlib import nullcontext
+
+    from delivery.interrupted import told_if_interrupted
     from delivery.moving import move_to_quorum, plan_move
 
     terminal: Terminal = context.obj
     config = terminal.config()
-    moves = move_to_quorum(config) if apply else plan_move(config)
+    with told_if_interrupted(lambda: plan_move(config)) if apply else nullcontext():
+        moves = move_to_quorum(config) if apply else plan_move(config)
     if as_json:
         show_json({"applied": apply, "queues": moves})
         return

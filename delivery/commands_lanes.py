@@ -140,31 +140,29 @@ def replay(
 
     from delivery.connection import connect
     from delivery.pipeline import ConfirmedChannel
-    from delivery.stores import PUBLISHER
-    from delivery.trail import begin, conclude
     from delivery.unrouted import look, replay_unrouted
 
     if bool(ids) == every:
         raise DeliveryError("say which messages: --id KEY (may be repeated), or --all")
     terminal: Terminal = context.obj
-    config, who, acts = terminal.config(), operator(), []
+    config, acts = terminal.config(), []
+    about = {"operator": operator(), "reason": reason}
     topology, exchange = config.topology(), config.exchange
     with (
         connect(config.named("operator")) as connection,
         ConfirmedChannel(config.named("operator")) as publisher,
-        closing(terminal.stores.open(PUBLISHER)) as store,
+        closing(terminal.sides.publisher()) as store,
     ):
 
         def record(message: Unrouted) -> None:
-            about = {"operator": who, "reason": reason, "dead_reason": "unrouted"}
-            acts.append(begin(store, "replay", "unrouted", message.key, **about))
+            acts.extend(store.begin("replay", "unrouted", [(message.key, "unrouted")], **about))
 
         keys = {each.key for each in look(connection, topology, exchange)}
         if strangers := sorted(set(ids or ()) - keys):
             raise DeliveryError(f"not parked in {exchange!r}: {', '.join(strangers)}")
         chosen = keys if every else set(ids or ())
         sent = replay_unrouted(connection, publisher, topology, exchange, chosen, record=record)
-        conclude(store, [(act, "sent") for act in acts])
+        store.conclude([(act, "sent") for act in acts])
     _show(sent, as_json=as_json)
 
 

@@ -52,18 +52,20 @@ def copy_command(
     """Plan the copy of the SQLite publisher into PostgreSQL; with --apply, copy it.
 
     Materials, answered requests and events come along, all in one transaction. The SQLite API and
-    relay must be stopped, and stay so. Repeat it as often as you like.
+    relay must be stopped, and stay so: while they run, it is refused. Repeat it as often as you
+    like.
 
     Example: delivery postgres copy --url postgresql://delivery@db/delivery --apply
     """
     need_psycopg()
-    from contextlib import closing
+    from contextlib import closing, nullcontext
 
     from delivery.errors import DeliveryError
     from delivery.postgres import open_postgres
     from delivery.postgres_copy import copy_publisher
     from delivery.postgres_publisher import SCHEMAS
     from delivery.relay import only_relay
+    from delivery.served import unserved
     from delivery.stores import PUBLISHER
 
     terminal: Terminal = context.obj
@@ -72,6 +74,7 @@ def copy_command(
         raise DeliveryError(f"there is no publisher's file {path}")
     with (
         only_relay(path),
+        unserved(path) if apply else nullcontext(),  # what came after it would never be sent
         closing(terminal.stores.open(PUBLISHER)) as source,
         closing(open_postgres(url, *SCHEMAS, name="delivery copy")) as target,
     ):

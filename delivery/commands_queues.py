@@ -59,10 +59,13 @@ def change(
 
     Example: delivery queues change delivery.catalog.retry.1
     """
-    from delivery.changing import change_queues
+    from delivery.changing import change_queues, plan_change
+    from delivery.interrupted import told_if_interrupted
 
     terminal: Terminal = context.obj
-    moves = change_queues(terminal.config(), queues)
+    config = terminal.config()
+    with told_if_interrupted(lambda: plan_change(config, queues)):
+        moves = change_queues(config, queues)
     if as_json:
         show_json(moves)
         return

@@ -133,8 +133,9 @@ def copy_publisher(
     Without *apply* it is only planned: nothing is changed. With it, everything is copied in one
     transaction; relays and readers in PostgreSQL go on, writers wait for its end. A repeated copy
     adds what has come since, and marks what SQLite's relay has sent since; it never makes a row
-    pending again. Nobody should relay *source* meanwhile (only_relay keeps others away), or after:
-    the same events would be sent twice. Raises StoreUnavailable; DeliveryError if it is refused.
+    pending again. Nobody should accept into *source* or relay it meanwhile (unserved and only_relay
+    keep others away), or after: what came would never be sent, or twice. Raises StoreUnavailable;
+    DeliveryError if it is refused.
     """
     with transaction(target) as tx:
         _fetch(source, tx)

@@ -77,10 +77,14 @@ def relocate(
     aside in a quorum queue that takes over the bindings, the empty queue is deleted and declared
     anew, and they come back. Raises InUse, before anything or half way; run it again then, with
     what is still to be done: a message is acked in one place when its copy in the next is
-    confirmed. Bindings that *topology* does not describe are not kept.
+    confirmed. Bindings that *topology* does not describe are not kept. Raises DeliveryError, before
+    anything, for a policy that would overrule what a new queue does beyond its length; without the
+    management plugin's address nobody sees it.
     """
     if read := [move.queue for move in moves if move.queue in old and move.consumers]:
         raise InUse(f"stop the recipients first: {', '.join(read)} is being read")
+    if management:
+        _refuse_overruled(management, (queue for queue in topology.queues if queue.name in old))
     for queue in old:
         _divert(connection, topology, queue)
     connection.sleep(GRACE)
@@ -101,6 +105,21 @@ def relocate(
         pour(connection.channel(), copies, aside(move.queue), move.queue)
         # Nobody else knows it, and what was routed there since is in the new queue, too.
         connection.channel().queue_delete(aside(move.queue))
+
+
+def _refuse_overruled(management: Management, queues: Iterable[Queue]) -> None:
+    # On a classic queue the declaration holds; on a quorum queue the policy does (seen), and then
+    # the broker no longer confirms its own moves out of it.
+    for queue in queues:
+        told = management.queue(queue.name) or {}
+        wanted = queue.arguments.get("x-overflow")
+        ruled = (told.get("effective_policy_definition") or {}).get("overflow", wanted)
+        if queue.kind == "quorum" and wanted and ruled != wanted:
+            raise DeliveryError(
+                f"{queue.name} has the policy {told.get('policy')!r} (overflow = {ruled}), which"
+                f" would overrule its new {wanted}: unlimit it first"
+                f" (delivery queues unlimit {queue.name})"
+            )
 
 
 def _bindings(topology: Topology, queue: str) -> Iterable[Binding]:

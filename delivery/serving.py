@@ -19,6 +19,7 @@ from delivery.live_page import install_page
 from delivery.logs import log_to_stderr
 from delivery.malformed import ProblemProtocol
 from delivery.publisher_store import SqlitePublisher
+from delivery.served import served
 from delivery.spans import begin_request
 from delivery.stopping import Stop, stop_on_signals
 from delivery.stores import PUBLISHER, Stores
@@ -41,7 +42,7 @@ def serve(
     """Serve until SIGINT or SIGTERM; port 0 takes a free one, and the log says which.
 
     The live page shows the stores, and the broker that *find* names. Raises DeliveryError for a
-    host that is not loopback, or an address that is taken.
+    host that is not loopback, an address that is taken, or a file that is being copied.
     """
     check_loopback(host)
     log_to_stderr(log_level, as_json=log_json)
@@ -50,7 +51,8 @@ def serve(
     app = create_app(publisher, begin=begin_request())
     leaving, lookout = Stop(), Onlooker(stores, find)
     install_page(app, lookout, stopping=lambda: bool(leaving), more=lambda: {"mode": "read-only"})
-    serve_app(app, host, port, leaving)
+    with served(stores.path(PUBLISHER)):
+        serve_app(app, host, port, leaving)
 
 
 def serve_app(app: FastAPI, host: str, port: int, leaving: Stop) -> None:

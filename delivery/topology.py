@@ -101,9 +101,10 @@ class TopologyConflict(DeliveryError):
     def __init__(self, conflicts: Sequence[Conflict]) -> None:
         found = "; ".join(str(conflict) for conflict in conflicts)
         super().__init__(
-            f"{found}. Nothing was declared. A queue's arguments can't change: go back to the old"
-            " value, or use another namespace, or drain the queue and delete it"
-            " (rabbitmqctl delete_queue NAME --if-empty)."
+            f"{found}. Nothing was declared. A queue's arguments can't change in place. Most often"
+            " the settings differ here from those it was declared with (DELIVERY_RETRIES_MS,"
+            " DELIVERY_QUEUES): go back to the old value. If the new one is meant: `delivery queues"
+            " plan`, then `delivery queues change QUEUE`; or use another namespace."
         )
         self.conflicts = tuple(conflicts)
 

@@ -24,6 +24,7 @@ from delivery.connection import AccessRefused, connect
 from delivery.errors import DeliveryError
 from delivery.lanes import unrouted_queue
 from delivery.limits import Refuse, Shed
+from delivery.moving import move_to_quorum
 from delivery.observe import depth
 from delivery.passwords import file_for
 from delivery.pipeline import ConfirmedChannel
@@ -348,6 +349,28 @@ def test_a_queue_with_another_policy_gets_no_second_one(exchange: Exchange) -> N
             limit_queue(config, queue, Shed(10, None, f"{queue}.dead"))
     finally:
         management.delete(path)
+
+
+def test_a_queue_with_a_limit_that_sheds_is_not_made_a_quorum_queue(exchange: Exchange) -> None:
+    """The policy would go on to hold there, and end what at-least-once needs; nothing is begun."""
+    config = exchange.config
+    quorum = replace(config, shape=as_quorum)
+    queue = config.route("audit").queue
+    limit_queue(config, queue, Shed(10, None, exchange.dead_queue("audit")))
+    refused = rf"{queue} has the policy .* would overrule .* queues unlimit {queue}\)"
+    try:
+        with pytest.raises(DeliveryError, match=refused):
+            change_queues(quorum, [queue])
+        with pytest.raises(DeliveryError, match=refused):
+            move_to_quorum(config)
+        with connect(config.broker) as connection:
+            assert [depth(connection, aside(each.name)) for each in config.topology().queues] == [
+                None
+            ] * len(config.topology().queues)
+    finally:
+        assert unlimit_queue(config, queue)
+    wait_for(lambda: not policy_of(exchange, queue), "the limit is gone")
+    assert [move.queue for move in change_queues(quorum, [queue])] == [queue]
 
 
 def test_a_password_that_is_kept_elsewhere_is_not_made_up(guarded: Guarded) -> None:

@@ -113,6 +113,26 @@ def test_ctrl_c_before_the_command_began_is_no_traceback(monkeypatch: pytest.Mon
     assert ended.value.code == 130
 
 
+def test_ctrl_c_while_the_program_is_imported_is_no_traceback() -> None:
+    """Half a second in which nothing of ours runs yet but `__main__`."""
+    program = """
+import sys
+
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "delivery.cli_look":
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupted())
+from delivery.__main__ import main
+main()
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
 def examples() -> list[tuple[Words, str]]:
     return [
         (path, line.strip().removeprefix("Example: "))

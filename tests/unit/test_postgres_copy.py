@@ -12,8 +12,11 @@ from pathlib import Path
 
 import pytest
 from support.events import event
+from support.exchange import environment
+from support.waiting import wait_for
 
 from delivery import cli, commands_postgres, materials, outbox, postgres_outbox
+from delivery.cast import Cast
 from delivery.commands_postgres import inboxes_of
 from delivery.confirms import Answer, Outcome
 from delivery.contract import Event, PublishMaterial
@@ -28,6 +31,7 @@ from delivery.postgres_materials import accept
 from delivery.postgres_outbox import PostgresOutbox, forget_sent, removed
 from delivery.postgres_publisher import SCHEMAS
 from delivery.relay import only_relay
+from delivery.served import unserved
 from delivery.store import StoreUnavailable
 from delivery.store import transaction as sqlite_transaction
 from delivery.stores import PUBLISHER, Stores
@@ -284,6 +288,57 @@ def test_the_command_says_what_is_in_its_way(
     assert (served.returncode, served.stderr) == (1, ended.stderr)
     assert not nowhere.exists()
     assert delivery(tmp_path, "copy").returncode == 2
+
+
+def test_nothing_is_copied_while_an_api_accepts(
+    source: sqlite3.Connection, target: Connection, tmp_path: Path, database: str
+) -> None:
+    """What it accepts after the copy would have no relay; and no API starts during one."""
+    add(source, event("m-1"))
+    cast = Cast(["--data", str(tmp_path)], environment(), tmp_path / "logs")
+    with cast.curtain():
+        for name in ("first", "second"):  # several may serve one file
+            cast.start(name, ["api", "--port", "0"]).await_event("api.ready")
+        assert delivery(tmp_path, "copy", "--url", database).returncode == 0  # plans only
+        for name in ("first", "second"):
+            refused = delivery(tmp_path, "copy", "--apply", "--url", database)
+            assert (refused.returncode, refused.stdout) == (1, "")
+            assert refused.stderr.startswith("error: `delivery api` still accepts into")
+            assert "stop it first" in refused.stderr
+            assert rows(target) == []
+            assert cast.stop(name) == 0
+        with unserved(Stores(tmp_path).path(PUBLISHER)):
+            late = cast.start("late", ["api", "--port", "0"])
+            assert late.process.wait(30) == 1
+            wait_for(lambda: "is being copied to PostgreSQL" in late.log(), "it says why")
+        assert delivery(tmp_path, "copy", "--apply", "--url", database).returncode == 0
+    assert rows(target) == rows(source)
+
+
+def test_the_right_to_create_tables_is_needed_once(database: str, namespace: str) -> None:
+    """Who may only read and write the tables that are there accepts, sends and clears up."""
+    user = f"{namespace}_user"
+    limited = f"{database}%20-crole%3D{user}"
+    with closing(open_postgres(database)) as owner:
+        owner.execute(f"CREATE ROLE {user}".encode())
+        owner.execute(f"GRANT USAGE ON SCHEMA {namespace} TO {user}".encode())
+        try:
+            with pytest.raises(DeliveryError, match="permission denied for schema"):
+                open_postgres(limited, *SCHEMAS)
+            open_postgres(database, *SCHEMAS).close()
+            for right in (
+                "SELECT, INSERT, UPDATE, DELETE ON ALL TABLES",
+                "USAGE, SELECT ON ALL SEQUENCES",
+            ):
+                owner.execute(f"GRANT {right} IN SCHEMA {namespace} TO {user}".encode())
+            with closing(open_postgres(limited, *SCHEMAS)) as store:
+                accept(store, "m-1", COMMAND, key="k-1")
+                with PostgresOutbox(store, "x").batch(1) as batch:
+                    batch.record([Answer(Outcome.CONFIRMED)])
+                assert forget_sent(store, keep=-60) == 1
+        finally:
+            owner.execute(f"DROP OWNED BY {user}".encode())
+            owner.execute(f"DROP ROLE {user}".encode())
 
 
 def test_a_recipient_in_postgresql_is_named_with_its_url() -> None:

@@ -67,4 +67,6 @@ def test_a_conflict_says_object_argument_have_want_and_the_way_out() -> None:
     assert "queue 'q' exists with x-message-ttl = none, wanted 1000" in text
     assert "Nothing was declared" in text
     assert "another namespace" in text
+    assert "DELIVERY_RETRIES_MS" in text  # the usual cause
+    assert "`delivery queues plan`, then `delivery queues change QUEUE`" in text
     assert error.conflicts == (Conflict("queue 'q'", "x-message-ttl", "none", "1000"),)
