@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from delivery.terminal import Terminal, say
+from delivery.terminal import Terminal, parking_for, say
 
 __all__ = ["demo", "lesson", "stage"]
 
@@ -31,7 +31,7 @@ def demo(
     if live:
         from delivery.live_demo import play_live
 
-        play_live(terminal.environ, terminal.data, port=port, open_browser=browser)
+        play_live(terminal.environ, terminal.data, parking_for, port=port, open_browser=browser)
         return
     from delivery.demo import play
 

@@ -94,6 +94,15 @@ class Onlooker:
                 watcher.want(self._viewers > 0)
 
     def _look_at_broker(self) -> Places:
+        kept = self._connection is not None and self._connection.is_open
+        try:
+            return self._look()
+        except (AMQPError, OSError):
+            if not kept:
+                raise
+            return self._look()  # nobody watched, and kept the connection alive: the broker is well
+
+    def _look(self) -> Places:
         if self._connection is None or not self._connection.is_open:
             self._config = self._find()
             self._connection = connect(self._config.named("live"))

@@ -7,17 +7,20 @@ import secrets
 import signal
 import sys
 import webbrowser
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from delivery import stage_desk
 from delivery.books import accounts
+from delivery.broker import Broker
 from delivery.config import Config
 from delivery.connection import connect
 from delivery.demo import demo_broker, signals_restored
 from delivery.live import Onlooker
 from delivery.live_page import install_page
+from delivery.parking import Parking
 from delivery.serving import listen, run_server, url_of
 from delivery.stage_door import Action, create_stage
 from delivery.stage_messages import Messages
@@ -26,13 +29,18 @@ from delivery.stagehand import Stagehand
 from delivery.stopping import Stop, stop_on_signals
 from delivery.terminal import say
 
-__all__ = ["play_live"]
+__all__ = ["beside", "play_live"]
 
 STANDS_FOR = 30  # one second of the demo stands for so many of a service
 
 
 def play_live(
-    environ: Mapping[str, str], state_folder: Path, *, port: int, open_browser: bool
+    environ: Mapping[str, str],
+    state_folder: Path,
+    parking_of: Callable[[str], Parking | None],
+    *,
+    port: int,
+    open_browser: bool,
 ) -> None:
     """Run until SIGINT or SIGTERM; what was started is removed then. Raises DeliveryError."""
     listener = listen("127.0.0.1", port)  # before a broker is started for nothing
@@ -41,13 +49,31 @@ def play_live(
         with demo_broker(environ, state_folder) as broker:
             say(f"broker: {broker.kind.value}, RabbitMQ {broker.version}")
             leaving = stop_on_signals()
-            with stage_set(environ, broker, leaving) as (config, hand, api_url):
+            with stage_set(environ, broker, leaving, parking_of) as (config, hand, api_url):
                 page = f"{url_of(listener)}/"
                 app = _page(config, hand, api_url, leaving)
+                say(f"for commands beside it, in another terminal: {beside(config, broker)}")
                 say(f"live page at {page} (Ctrl-C ends the demo)")
                 if open_browser and _has_screen(environ):
                     webbrowser.open(page)
                 run_server(app, listener, leaving)
+
+
+def beside(config: Config, broker: Broker) -> str:
+    """Return what to type in a terminal whose commands shall act on the demo's exchange.
+
+    The address of a broker that was given is not in it: it may hold somebody's password.
+    """
+    found = {
+        "DELIVERY_DATA": str(config.stores.data),
+        "DELIVERY_NAMESPACE": config.namespace,
+        "DELIVERY_RETRIES_MS": ",".join(map(str, config.retries_ms)),
+    }
+    if broker.ours:
+        found["DELIVERY_AMQP_URL"] = broker.amqp_url
+        if broker.management_url:
+            found["DELIVERY_MANAGEMENT_URL"] = broker.management_url
+    return "export " + " ".join(f"{name}={quote(value)}" for name, value in found.items())
 
 
 def _page(config: Config, hand: Stagehand, api_url: str, leaving: Stop) -> Any:

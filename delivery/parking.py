@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
@@ -15,7 +16,7 @@ from delivery.management import Management
 from delivery.observe import depth, is_held
 from delivery.triage import Arrived, DeskBusy, alone, arriving, is_event
 
-__all__ = ["Parked", "Parking", "held_parked", "parked", "parked_events"]
+__all__ = ["Parked", "Parking", "empty", "held_parked", "parked", "parked_events", "remove"]
 
 ACCESS_REFUSED = 403  # AMQP 0-9-1, reply codes
 
@@ -100,6 +101,29 @@ def parked_events(connection: BlockingConnection, parking: Parking | None) -> It
             tag = method.delivery_tag or 0
             if is_event(Delivery(queue=parking.queue, body=body, properties=about, tag=tag)):
                 yield str(about.message_id)
+
+
+def empty(connection: BlockingConnection, parking: Parking | None) -> None:
+    """Throw away what is parked, if there is a parking queue."""
+    if parking is not None and depth(connection, parking.queue) is not None:
+        connection.channel().queue_purge(parking.queue)
+
+
+def remove(
+    connection: BlockingConnection, parking: Parking | None, management: Management | None
+) -> None:
+    """Remove the parking queue with what is in it, its exchange and its policy, if there are any.
+
+    The policy goes first: with a queue missing behind it, the broker would drop what it parks.
+    """
+    if parking is None or depth(connection, parking.queue) is None:
+        return
+    if management is not None:
+        with suppress(OSError):  # somebody gave the exchange its alternate in another way
+            management.delete(f"/api/policies/{management.vhost}/{quote(parking.queue, safe='')}")
+    channel = connection.channel()
+    channel.queue_delete(parking.queue)
+    channel.exchange_delete(parking.queue)  # each has the other's name
 
 
 def _kind(management: Management | None, queue: str) -> str | None:

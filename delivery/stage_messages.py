@@ -109,7 +109,10 @@ class Messages:
         """Publish with a routing key that leads nowhere."""
         with closing(self._config.stores.open(PUBLISHER)) as store:
             self._accept(store, f"lost-{uuid.uuid4().hex[:8]}", "To nobody", key=NOWHERE)
-        return f"published with the key {NOWHERE}: the broker returns it, the outbox keeps it"
+        return (
+            f"published with the key {NOWHERE}: the broker returns it, the outbox keeps it;"
+            " with a parking queue, the broker keeps it there"
+        )
 
     def mend(self) -> str:
         """Give what was unroutable the right key."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 from delivery.belongings import own_folder
 from delivery.broker import Broker
 from delivery.cast import cast_of
 from delivery.config import Config
-from delivery.connection import BrokerUnavailable
+from delivery.connection import BrokerUnavailable, connect
+from delivery.parking import Parking, remove
 from delivery.process import free_ports
 from delivery.routes import RECIPIENTS
 from delivery.stagehand import Stagehand, remove_from_broker
@@ -28,12 +30,19 @@ HEARTBEAT = 30  # seconds
 
 @contextlib.contextmanager
 def stage_set(
-    environ: Mapping[str, str], broker: Broker, stop: Stop
+    environ: Mapping[str, str],
+    broker: Broker,
+    stop: Stop,
+    parking_of: Callable[[str], Parking | None] = lambda _: None,
 ) -> Iterator[tuple[Config, Stagehand, str]]:
-    """Give the settings, who moves the processes, and the API's address; remove all afterwards."""
+    """Give the settings, who moves the processes, and the API's address; remove all afterwards.
+
+    *parking_of* an exchange is where what no queue wants is kept, if somebody declares that place.
+    """
     with own_folder("live-", say) as data:
         namespace = f"live-{uuid.uuid4().hex[:8]}"
         config = Config.on(broker, data, namespace=namespace, retries_ms=RETRIES_MS)
+        config = replace(config, parking=parking_of(config.exchange))
         cast = cast_of(config, environ, stop)
         (api_port,) = free_ports(1)
         prefetch = ["--prefetch", str(PREFETCH)]
@@ -60,3 +69,5 @@ def stage_set(
         finally:
             with contextlib.suppress(BrokerUnavailable):  # what was on it is gone with it
                 remove_from_broker(config)
+                with connect(config.named("demo")) as connection:
+                    remove(connection, config.parking, config.management)

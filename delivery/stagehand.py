@@ -11,6 +11,7 @@ from delivery.cast import Cast
 from delivery.config import Config
 from delivery.connection import connect
 from delivery.errors import DeliveryError
+from delivery.parking import empty
 from delivery.ready import wait_ready
 from delivery.services import prepare
 from delivery.stores import PUBLISHER
@@ -166,9 +167,10 @@ class Stagehand:
 
 
 def remove_from_broker(config: Config) -> None:
-    """Delete the exchange's queues and its exchange."""
+    """Delete the exchange's queues, its exchange, and what is parked; the place for that stays."""
     topology = config.topology()
     with connect(config.named("demo")) as connection:
+        empty(connection, config.parking)
         channel = connection.channel()
         for queue in topology.queues:
             channel.queue_delete(queue.name)

@@ -35,6 +35,7 @@ __all__ = [
     "Terminal",
     "console",
     "operator",
+    "parking_for",
     "plain",
     "say",
     "show_json",
@@ -128,8 +129,12 @@ class Terminal:
             retries_ms=retries_of(self.retries_ms),
             shape=self.shape,
         )
-        parking = next((named(config.exchange) for named in PARKINGS), None)
-        return dataclasses.replace(config, parking=parking)
+        return dataclasses.replace(config, parking=parking_for(config.exchange))
+
+
+def parking_for(exchange: str) -> Parking | None:
+    """Return where an exchange keeps what no queue wants, if a later lesson has such a place."""
+    return next((named(exchange) for named in PARKINGS), None)
 
 
 def say(text: str) -> None:

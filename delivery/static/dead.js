@@ -40,6 +40,7 @@ export function startDead(act) {
         const done = await act(action, { name: place.name, keys, reason: why.value }, event.currentTarget);
         if (done) await open(place, place.plan);
         repeat(place);
+        if (done && document.activeElement === document.body) place.plan.focus({ preventScroll: true }); // the row is gone
       } }, text);
     const groups = found.groups.map((each) => make("li", {}, `${shown(each.count)} ${each.reason}: ${each.prospect}`));
     const rows = found.messages.map((each) => make("tr", {},

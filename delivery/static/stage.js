@@ -42,10 +42,12 @@ export function startStage(token) {
     for (const made of buttons.values()) if (made.querySelector("kbd")?.textContent === pressed) made.click();
   });
   const cast = new Map();
+  let orphan = null; // the row whose pressed button is gone, and whose next one is not there yet
 
   async function act(action, order = {}, pressed = null) {
     if (pressed) pressed.disabled = true;
     const name = pressed?.getAttribute("aria-label") ?? pressed?.firstChild.textContent.trim() ?? action;
+    const before = [$("said").textContent, $("said").dataset.tone];
     const working = setTimeout(() => tell(`${name}: working on it ...`, "warn"), SLOW);
     try {
       const answer = await fetch(`/stage/${action}`, {
@@ -55,7 +57,8 @@ export function startStage(token) {
       });
       const told = await answer.json();
       clearTimeout(working);
-      tell(answer.ok ? told.said ?? "" : told.detail, answer.ok ? "good" : "bad");
+      if (answer.ok && !told.said) tellAgain(before);
+      else tell(answer.ok ? told.said : told.detail, answer.ok ? "good" : "bad");
       return answer.ok ? told : null;
     } catch {
       tell("The server does not answer.", "bad");
@@ -63,22 +66,37 @@ export function startStage(token) {
     } finally {
       clearTimeout(working);
       if (pressed) pressed.disabled = pressed.dataset.never === "";
+      if (pressed && document.activeElement === document.body) pressed.focus({ preventScroll: true }); // disabling took it
     }
   }
 
+  // What has nothing to say leaves no "working on it", and what was said before stays.
+  function tellAgain([text, kind]) {
+    if ($("said").dataset.tone === "warn") tell(kind === "warn" ? "" : text, kind);
+  }
+
   function tell(text, kind) {
-    if (!text && $("said").dataset.tone !== "warn") return; // only "working on it" is wiped out
     say($("said"), text);
     tone($("said"), kind);
   }
 
   function player(name, line) {
-    const make_one = (action, text) => make("button", { type: "button", "data-action": `${action} ${name}`, "aria-label": `${text} ${name}`, onclick: (event) => act(action, { name }, event.currentTarget) }, text);
-    const all = { pause: make_one("pause", "Pause"), start: make_one("start", "Start"), kill: make_one("kill", "Kill"), cut: make_one("cut", "Cut line") };
+    const make_one = (action, text) => make("button", { type: "button", "data-action": `${action} ${name}`, "aria-label": `${text} ${name}`, onclick: async (event) => {
+      await act(action, { name }, event.currentTarget);
+      if (document.activeElement === document.body) focusOn(all); // the button is hidden by now
+    } }, text);
+    const all = { start: make_one("start", "Start"), pause: make_one("pause", "Pause"), kill: make_one("kill", "Kill"), cut: make_one("cut", "Cut line") };
     const state = make("td");
     const row = make("tr", {}, make("th", { scope: "row" }, name), state, make("td", {}, all.start, all.pause, all.kill, ...(line ? [all.cut] : [])));
     $("cast").tBodies[0].append(row);
     return { state, all };
+  }
+
+  // Not on "Kill": who presses the key once more must not break what has just been started.
+  function focusOn(all) {
+    const safe = [all.start, all.pause].find((made) => !made.hidden);
+    orphan = safe ? null : all;
+    safe?.focus({ preventScroll: true });
   }
 
   function show(now) {
@@ -86,6 +104,7 @@ export function startStage(token) {
     for (const each of now.cast) {
       if (!cast.has(each.name)) cast.set(each.name, player(each.name, each.line));
       const { state, all } = cast.get(each.name);
+      const focused = Object.values(all).find((made) => made === document.activeElement);
       say(state, each.state);
       tone(state, { running: "good", starting: "warn", paused: "warn", ended: "bad" }[each.state]);
       all.start.hidden = !["paused", "ended"].includes(each.state);
@@ -93,6 +112,8 @@ export function startStage(token) {
       all.pause.hidden = each.state !== "running";
       all.kill.hidden = each.state === "ended";
       all.cut.hidden = each.state === "ended";
+      const waits = orphan === all && document.activeElement === document.body;
+      if (focused?.hidden || waits) focusOn(all);
     }
     buttons.get("heal").hidden = !now.trouble;
     buttons.get("mend").hidden = !now.outbox?.pending?.returned;

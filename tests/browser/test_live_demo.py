@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 from support.browser import Live
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
@@ -152,3 +152,36 @@ def test_a_page_without_the_token_changes_nothing(stage: Live) -> None:
     assert stage.page.evaluate(ask, "guessed") == 403
     stage.await_updates(3)
     assert stage.number("audit", "accepted") == 0
+
+
+def test_what_became_of_a_replay_is_said_also_when_the_next_plan_is_slow(stage: Live) -> None:
+    """A plan of many takes its time: what it says meanwhile must not take the result's place."""
+    stage.act("poison")
+    expect(stage.node("catalog.dead")).to_have_text("1")
+    stage.act("plan catalog")
+    expect(stage.page.locator('[data-action="replay all catalog"]')).to_be_visible()
+    held: list[Route] = []
+    stage.page.route("**/stage/plan", lambda route: held.append(route))
+    stage.act("replay all catalog")
+    said, panel = stage.page.locator("#said"), stage.page.locator("#dead")
+    expect(said).to_have_text("Open and plan catalog's dead: working on it ...")
+    held[0].continue_()
+    expect(said).to_have_text("replayed: 1 dead again")
+    expect(panel).to_contain_text("replayed: 1 dead again")
+    expect(stage.page.locator('[data-action="plan catalog"]')).to_be_focused()
+
+
+def test_the_focus_stays_where_somebody_works_with_the_keyboard(stage: Live) -> None:
+    """A button that was pressed keeps it; where one disappears, its row's first button has it."""
+    focus = "document.activeElement.dataset.action"
+    for action, after in (
+        ("ledger", "ledger"),
+        ("kill audit", "start audit"),
+        ("start audit", "pause audit"),
+    ):
+        stage.page.locator(f'[data-action="{action}"]').focus()
+        stage.page.keyboard.press("Enter")
+        expect(stage.page.locator(f'[data-action="{after}"]')).to_be_focused()
+        if after != action:
+            expect(stage.page.locator(f'[data-action="{action}"]')).to_be_hidden()
+    assert stage.page.evaluate(focus) == "pause audit"
