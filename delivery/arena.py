@@ -52,13 +52,15 @@ class Deleted:
     """A queue that was gone between two moments (Unix seconds).
 
     *unsettled* is what had been confirmed by then, and the recipient had no receipt for: events in
-    the queue, in its reader's hands, or on their way back from a retry.
+    the queue, in its reader's hands, or on their way back from a retry. *unmarked* is what was not
+    known to be confirmed: it may have been, before *since*, by a relay that was about to write so.
     """
 
     recipient: str
     unsettled: frozenset[str]
     since: float
     until: float
+    unmarked: frozenset[str] = frozenset()
 
 
 @dataclass

@@ -122,13 +122,21 @@ def _delete_queue(arena: Arena, target: Target, random: Random) -> str:
     since = marks(arena, target)
     queue = arena.config.route(recipient).queue
     begun = time.time()
+    unmarked = (
+        _unmarked(arena) if arena.ours else frozenset()
+    )  # first: else one could be in neither
     unsettled = _unsettled(arena, recipient) if arena.ours else frozenset()
     with arena.connection() as connection:
         gone = connection.channel().queue_delete(queue).method.message_count
     await_lost(arena, since)
     back_again(arena, since)
-    arena.deleted.append(Deleted(recipient, unsettled, begun, time.time()))
+    arena.deleted.append(Deleted(recipient, unsettled, begun, time.time(), unmarked))
     return f"{queue} deleted with {gone} ready messages; {recipient} declared it again"
+
+
+def _unmarked(arena: Arena) -> frozenset[str]:
+    rows = arena.read(PUBLISHER, "SELECT event_id FROM outbox WHERE confirmed_at IS NULL")
+    return frozenset(str(event) for (event,) in rows)
 
 
 def _unsettled(arena: Arena, recipient: str) -> frozenset[str]:

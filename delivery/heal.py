@@ -108,7 +108,10 @@ def explanation(
     confirmed, expired = [*confirmed], [*expired]
     for queue in deleted:
         came = _within(confirmed + expired, queue.since, queue.until + AFTER)
-        if queue.recipient == recipient and (came or event_id in queue.unsettled):
+        was_there = event_id in queue.unsettled or (
+            event_id in queue.unmarked and min(confirmed, default=queue.since) < queue.since
+        )
+        if queue.recipient == recipient and (came or was_there):
             return "delete-queue"
     for record in records:
         limit, end = record.planned.fault.limit, record.ended + AFTER

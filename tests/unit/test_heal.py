@@ -86,6 +86,22 @@ def test_a_deleted_queue_explains_what_was_not_settled_however_old(event: str, k
     assert explained(record("stall", "audit"), confirmed=100.0, deleted=[deleted]) == kind
 
 
+@pytest.mark.parametrize(
+    ("event", "confirmed", "kind"),
+    [
+        ("e-1", 959.9, "delete-queue"),
+        ("e-1", 1011.1, ""),  # the queue was there again
+        ("e-2", 959.9, ""),  # it was known to be settled, or lost
+    ],
+)
+def test_a_deleted_queue_explains_what_was_confirmed_and_not_yet_marked(
+    event: str, confirmed: float, kind: str
+) -> None:
+    """The relay looks at its clock, and commits a moment later: two runs of 500 faults met that."""
+    deleted = Deleted("catalog", frozenset(), 960.0, ENDED, frozenset({event}))
+    assert explained(record("stall", "audit"), confirmed=confirmed, deleted=[deleted]) == kind
+
+
 @pytest.mark.parametrize(("confirmed", "kind"), [(998.9, ""), (1005.0, "unbind"), (1011.1, "")])
 def test_unbound_queues_explain_what_was_confirmed_meanwhile(confirmed: float, kind: str) -> None:
     assert explained(record("unbind", "relay", "catalog", "audit"), confirmed=confirmed) == kind
