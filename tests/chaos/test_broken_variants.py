@@ -58,6 +58,7 @@ VARIANTS = {
 }
 
 
+@pytest.mark.timeout(1000)  # "ack first" takes most of it
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_broken_variant_is_caught(variant: str, tmp_path: Path) -> None:
     """The same seed and the same kinds with which the package itself passes."""
