@@ -16,6 +16,7 @@ from pika.exceptions import AMQPError
 
 from delivery.config import Config
 from delivery.connection import connect
+from delivery.listeners import Listeners, listeners
 from delivery.live_counts import Counts, count
 from delivery.live_snapshot import PARKED, Places, snapshot
 from delivery.live_story import Story
@@ -66,7 +67,10 @@ class Onlooker:
         self._samples: Watcher[Mapping[str, Sample]] = Watcher(
             "management", self._ask_management, period=1.0, share=WAITING
         )
-        self._watchers = (self._counts, self._places, self._samples)
+        self._listeners: Watcher[Listeners | None] = Watcher(
+            "listeners", self._ask_who_listens, period=2.0, share=WAITING
+        )
+        self._watchers = (self._counts, self._places, self._samples, self._listeners)
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -85,7 +89,8 @@ class Onlooker:
     def snapshot(self) -> dict[str, Any]:
         """Return what was seen last, ready for JSON."""
         calm = time.monotonic() - self._changed
-        return snapshot(self._counts.seen, self._places.seen, self._samples.seen, calm=calm)
+        seen = (self._counts.seen, self._places.seen, self._samples.seen)
+        return snapshot(*seen, listeners=self._listeners.seen, calm=calm)
 
     def _count_viewers(self, more: int) -> None:
         with self._lock:
@@ -129,6 +134,13 @@ class Onlooker:
             with contextlib.suppress(OSError):
                 found[name] = config.management.sample(queue)
         return found
+
+    def _ask_who_listens(self) -> Listeners | None:
+        config = self._config
+        if config is None or config.management is None:
+            return None
+        retries = len(config.retries_ms)
+        return listeners(config.management, config.namespace, retries=retries)
 
     def _hear_counts(self, new: Counts | None) -> None:
         self.story.compare_counts(self._counted, new)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from delivery.listeners import Listeners
 from delivery.live_counts import Counts
 from delivery.live_sums import add_up
 from delivery.live_watch import Seen
@@ -35,6 +36,7 @@ def snapshot(
     places: Seen[Places],
     samples: Seen[Mapping[str, Sample]],
     *,
+    listeners: Seen[Listeners | None],
     calm: float,
 ) -> dict[str, Any]:
     """Return what was seen last, ready for JSON; nothing has changed for *calm* seconds.
@@ -54,6 +56,7 @@ def snapshot(
             for name in RECIPIENTS
         ],
         "parked": _parked(places.value, told.get(PARKED, nothing)),
+        "listeners": asdict(listeners.value) if listeners.value else None,
         "latest": list(counts.value.latest) if counts.value else [],
     }
 

@@ -9,7 +9,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from delivery.observe import Waiting
+from delivery.listeners import Listener
+from delivery.observe import MANAGEMENT_AGE, Waiting
 from delivery.rates import WINDOW
 from delivery.visible import visible
 from delivery.watch import Seen, Snapshot
@@ -30,7 +31,8 @@ def status_screen(snapshot: Snapshot) -> Group:
     for name, cell, age in _rows(snapshot):
         table.add_row(name, *map(cell, snapshot.recipients), age)
     lines = [Text(visible(line)) for part in (_outbox, _parked) for line in part(snapshot)]
-    return Group(*lines, table, *(Text(visible(line)) for line in _notes(snapshot)))
+    after = [Text(visible(line)) for part in (_listeners, _notes) for line in part(snapshot)]
+    return Group(*lines, table, *after)
 
 
 def _rows(snapshot: Snapshot) -> Iterator[tuple[str, Cell, str]]:
@@ -87,6 +89,24 @@ def _parked(snapshot: Snapshot) -> Iterator[str]:
     yield f"parked ({age}): {count} in {parked.queue}, queue kind {parked.kind or UNSEEN}"
     if parked.ready:
         yield f"  no queue wanted them; once one does: {parked.hint}"
+
+
+def _listeners(snapshot: Snapshot) -> Iterator[str]:
+    if (found := snapshot.listeners) is None or not found.shown:
+        return
+    yield f"also bound to the exchange (up to {MANAGEMENT_AGE:.0f} s ago), and in no sum here:"
+    for each in found.shown:
+        yield f"  {each.queue} ({', '.join(each.keys)}): {_listener(each)}"
+    if found.more:
+        yield f"  and {found.more} more"
+
+
+def _listener(each: Listener) -> str:
+    counts = {"ready": each.ready, "unacked": each.unacked, "consumers": each.consumers}
+    seen = [f"{name} {UNSEEN if count is None else count}" for name, count in counts.items()]
+    more = {"retry": each.retry, "dead": each.dead}
+    seen += [f"{name} {count}" for name, count in more.items() if count is not None]
+    return ", ".join([*seen, f"queue kind {each.kind or UNSEEN}"])
 
 
 def _notes(snapshot: Snapshot) -> Iterator[str]:

@@ -14,6 +14,7 @@ from pika.exceptions import AMQPError
 from delivery.config import Config
 from delivery.connection import connect, describe
 from delivery.errors import TemporaryError
+from delivery.listeners import Listeners, listeners
 from delivery.observe import Waiting, waiting
 from delivery.parking import Parked, parked
 from delivery.routes import RECIPIENTS, routes_of
@@ -44,6 +45,7 @@ class Snapshot:
     retries_ms: tuple[int, ...]
     error: str = ""
     parked: Parked | None = None  # None: there is no parking queue, or the broker was never asked
+    listeners: Listeners | None = None  # None: the management plugin did not tell
     command: str = "delivery"  # what a command about these stores begins with
 
     def fields(self) -> dict[str, Any]:
@@ -54,6 +56,7 @@ class Snapshot:
             for seen in self.recipients
         ]
         shown["parked"] = asdict(self.parked) if self.parked else None
+        shown["listeners"] = asdict(self.listeners) if self.listeners else None
         return shown | ({"error": self.error} if self.error else {})
 
 
@@ -78,6 +81,7 @@ class Watcher:
         self._connection: BlockingConnection | None = None
         self._places: dict[str, Waiting] = {}
         self._parked: Parked | None = None
+        self._listeners: Listeners | None = None
 
     def look(self) -> Snapshot:
         """Return what is to be seen now; of a broker that is away the last figures.
@@ -94,9 +98,16 @@ class Watcher:
             self.close()
             error = describe(trouble)
         seen = tuple(self._seen(name, outbox, error) for name in RECIPIENTS)
-        retries = self._config.retries_ms
-        command = self._sides.command
-        return Snapshot(time.time(), outbox, seen, retries, error, self._parked, command)
+        return Snapshot(
+            time.time(),
+            outbox,
+            seen,
+            self._config.retries_ms,
+            error,
+            self._parked,
+            self._listeners,
+            self._sides.command,
+        )
 
     def close(self) -> None:
         """Close the connection; the next look opens another."""
@@ -114,6 +125,7 @@ class Watcher:
         found = waiting(self._connection, routes, retries=retries, management=config.management)
         self._places = {place.recipient: place for place in found}
         self._parked = parked(self._connection, config.parking, config.management)
+        self._listeners = _who_listens(config)
 
     def _seen(self, recipient: str, outbox: dict[str, Any], error: str) -> Seen:
         place = self._places.get(recipient)
@@ -127,6 +139,15 @@ class Watcher:
         if left > 0 and place.unacked is None:
             return Seen(recipient, place, found, None, 0, f"{left} may be unacked: not visible")
         return Seen(recipient, place, found, max(0, left), max(0, -left), "")
+
+
+def _who_listens(config: Config) -> Listeners | None:
+    try:
+        if config.management is None:
+            return None
+        return listeners(config.management, config.namespace, retries=len(config.retries_ms))
+    except OSError:
+        return None
 
 
 def _doubt(place: Waiting | None, found: dict[str, Any] | None, error: str, command: str) -> str:

@@ -17,7 +17,17 @@ function park(plan, place, way) {
   return plan;
 }
 
-export function wide(recipients, retries, parking) {
+// Below all: queues of others that the exchange routes to, by one pipe that each hangs on.
+function hang(plan, places, from, x) {
+  places.forEach((place, n) => {
+    plan.nodes[`listener-${n}`] = place;
+    plan.edges[`exchange>listener-${n}`] = line(from, [x, from[1] + 20], [x, place.y - 12], [place.cx, place.y - 12], [place.cx, place.y]);
+  });
+  if (places.length) plan.height = places.at(-1).bottom + plan.name + 10;
+  return plan;
+}
+
+export function wide(recipients, retries, parking, listeners) {
   const lane = 226, middle = (lane * recipients.length) / 2;
   const nodes = { api: box(6, middle - 58, 130, 116), outbox: box(164, middle - 58, 130, 116), relay: box(322, middle - 58, 130, 116), exchange: box(482, middle - 46, 166, 92) };
   const edges = {
@@ -42,10 +52,12 @@ export function wide(recipients, retries, parking) {
     });
   });
   const plan = { width: 1280, height: lane * recipients.length, nodes, edges, name: 17, count: 42, small: 28 };
-  return parking ? park(plan, box(482, middle + 84, 166, 62), line([565, middle + 46], [565, middle + 84])) : plan;
+  if (parking) park(plan, box(482, middle + 84, 166, 62), line([565, middle + 46], [565, middle + 84]));
+  const places = Array.from({ length: listeners }, (_, n) => box(482 + (n % 2) * 404, plan.height + 20 + Math.floor(n / 2) * 100, 388, 62));
+  return hang(plan, places, [504, middle + 46], 467);
 }
 
-export function tall(recipients, retries, parking) {
+export function tall(recipients, retries, parking, listeners) {
   const nodes = { api: box(4, 4, 112, 76), outbox: box(139, 4, 112, 76), relay: box(274, 4, 112, 76), exchange: box(110, 112, 170, 58) };
   const edges = {
     "api>outbox": line([116, 42], [139, 42]),
@@ -71,5 +83,7 @@ export function tall(recipients, retries, parking) {
     });
   });
   const plan = { width: 390, height: 608, nodes, edges, name: 13, count: 27, small: 20 };
-  return parking ? park(plan, box(304, 112, 82, 58), line([280, 141], [304, 141])) : plan;
+  if (parking) park(plan, box(304, 112, 82, 58), line([280, 141], [304, 141]));
+  const places = Array.from({ length: listeners }, (_, n) => box(4, plan.height + 18 + n * 88, 382, 56));
+  return hang(plan, places, [195, 170], 390 / recipients.length);
 }

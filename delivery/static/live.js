@@ -52,6 +52,8 @@ function show(now, restarted) {
   say($("seen"), `as of ${clock(now.at)} · ${now.mode === "demo" ? "demo: 1 s stands for 30 s" : "read-only"}`);
   $("parked").hidden = !now.parked;
   if (now.parked) say($("parked"), parked(now.parked, clock(now.at - now.broker.age)));
+  $("listeners").hidden = !now.listeners?.shown.length;
+  if (now.listeners) say($("listeners"), listeners(now.listeners));
   const blind = [["stores", "The stores"], ["broker", "The broker"]].map(([name, what]) => {
     if (now[name].why === NOT_YET) return "";
     if (!now[name].seen) return `${what} can't be seen: ${now[name].why}.`;
@@ -65,6 +67,12 @@ function parked({ queue, ready, hint, why }, at) {
   if (ready === null) return `What is parked in ${queue} can't be seen: ${why}.`;
   const count = `Parked in ${queue} as of ${at}: ${shown(ready)}.`;
   return ready ? `${count} No queue wanted ${ready === 1 ? "it" : "them"}; once one does: ${hint}` : count;
+}
+
+function listeners({ shown: found, more }) {
+  const each = ({ queue, keys }) => `${queue} (${keys.join(", ")})`;
+  const rest = more ? `, and ${shown(more)} more` : "";
+  return `Also bound to the exchange: ${found.map(each).join(", ")}${rest}. Their counts are up to 5 s old, and in no sum below.`;
 }
 
 function lose() {

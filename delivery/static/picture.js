@@ -14,6 +14,7 @@ export class Picture {
     // What was seen once stays in the picture when the broker is out of sight.
     this.retries = 1;
     this.parking = false;
+    this.listeners = 0;
     narrow.addEventListener("change", () => this.last && this.show(this.last));
   }
 
@@ -21,7 +22,8 @@ export class Picture {
     const names = now.recipients.map((each) => each.recipient);
     this.retries = Math.max(this.retries, ...now.recipients.map((each) => each.retry?.length ?? 0));
     if (now.broker.seen) this.parking = (now.parked?.ready ?? null) !== null;
-    const shape = [narrow.matches, this.retries, this.parking, ...names].join();
+    this.listeners = now.listeners?.shown.length ?? this.listeners;
+    const shape = [narrow.matches, this.retries, this.parking, this.listeners, ...names].join();
     if (shape !== this.shape) this.build(names, this.retries, shape);
     this.label(now);
     if (this.last && this.last.instance === now.instance) this.move(this.last, now);
@@ -30,7 +32,7 @@ export class Picture {
 
   build(names, retries, shape) {
     this.shape = shape;
-    const plan = (narrow.matches ? tall : wide)(names, retries, this.parking);
+    const plan = (narrow.matches ? tall : wide)(names, retries, this.parking, this.listeners);
     this.svg = draw("svg", { viewBox: `0 0 ${plan.width} ${plan.height}`, role: "group", "aria-label": "The topology" });
     this.svg.append(draw("defs", {}, draw("marker", { id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, draw("path", { d: "M0,0 L8,4 L0,8 Z", class: "head" }))));
     const pipes = new Map();
@@ -50,13 +52,13 @@ export class Picture {
   }
 
   node(id, { x, y, w, h, cx, cy }, plan) {
-    const kind = id.split(".")[1] ?? id;
+    const kind = id.split(".")[1] ?? id.split("-")[0];
     const group = draw("g", { class: `node ${kind}`, "data-node": id, role: "img", tabindex: 0 });
     const low = h < 70;
     const shape =
       id === "exchange"
         ? draw("polygon", { points: [[x, cy], [x + 22, y], [x + w - 22, y], [x + w, cy], [x + w - 22, y + h], [x + 22, y + h]].join(" ") })
-        : draw("rect", { x, y, width: w, height: h, rx: ["queue", "retry", "dead", "parked"].includes(kind) ? 4 : 14 });
+        : draw("rect", { x, y, width: w, height: h, rx: ["queue", "retry", "dead", "parked", "listener"].includes(kind) ? 4 : 14 });
     const text = (name, dy, size) => draw("text", { class: name, x: cx, y: y + dy, "text-anchor": "middle", "font-size": size });
     const [name, count, state] = low
       ? [text("name", plan.name + 4, plan.name), text("count", h - 9, plan.small), text("state", h + plan.name, plan.name - 2)]
@@ -91,6 +93,7 @@ export class Picture {
     this.put("exchange", narrow.matches ? "exchange" : "topic exchange", now.broker.seen ? "events" : "?", { state: now.broker.seen ? "" : "broker not seen" });
     this.put("parked", "parked", now.parked?.ready, { full: now.parked?.ready > 0, state: now.parked ? (now.parked.held ? "somebody looks" : now.parked.kind ?? "") : "not seen" });
     for (const each of now.recipients) this.lane(each, now, of);
+    (now.listeners?.shown ?? []).forEach((each, n) => this.listener(each, n));
     this.svg.setAttribute("aria-label", spoken(now, pending));
   }
 
@@ -107,6 +110,12 @@ export class Picture {
     (each.retry ?? Array(this.retries).fill(null)).forEach((count, n) => this.put(`${name}.retry.${n + 1}`, `retry ${n + 1}`, count, { full: count > 0, state: now.scale?.[n] ?? "" }));
   }
 
+  listener(each, n) {
+    const { queue, ready, consumers, unacked, retry, dead, kind } = each;
+    const state = [consumers !== null && (consumers ? `${shown(consumers)} consuming` : "nobody consumes"), unacked && `${shown(unacked)} in hand`, retry && `${shown(retry)} to retry`, dead && `${shown(dead)} dead`, kind];
+    this.put(`listener-${n}`, queue, ready, { full: ready > 0, gone: consumers === 0, state: state.filter(Boolean).join(", ") });
+  }
+
   move(before, now) {
     const more = (a, b) => (a ?? b ?? 0) < (b ?? 0) ? b - (a ?? b) : 0;
     const send = (...all) => this.dots.send(...all);
@@ -114,6 +123,8 @@ export class Picture {
     const sent = more(before.outbox?.confirmed, now.outbox?.confirmed);
     if (!sent && more(before.outbox?.pending?.returned, now.outbox?.pending?.returned)) send(["outbox>relay", "relay>exchange"], 1, "bad");
     send(["exchange>parked"], more(before.parked?.ready, now.parked?.ready), "bad");
+    const stood = new Map((before.listeners?.shown ?? []).map((each) => [each.queue, each.ready]));
+    (now.listeners?.shown ?? []).forEach((each, n) => send([`exchange>listener-${n}`], more(stood.get(each.queue), each.ready)));
     for (const [index, each] of now.recipients.entries()) {
       const was = before.recipients[index], name = each.recipient;
       send(["outbox>relay", "relay>exchange", `exchange>${name}.queue`], sent);

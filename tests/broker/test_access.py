@@ -134,6 +134,7 @@ def test_the_whole_exchange_works_with_a_user_for_each_process(declared: Guarded
     shown = exchange.run("status", "--json", **declared.environ("watch"))
     assert "error" not in json.loads(shown.stdout)
     assert json.loads(shown.stdout)["parked"] is None  # it may look, and there is none
+    assert json.loads(shown.stdout)["listeners"] == {"shown": [], "more": 0}
     assert [each["dead"] for each in json.loads(shown.stdout)["recipients"]] == [0, 0]
     ledger = exchange.run("ledger", **declared.environ("operator"))
     assert ledger.returncode == 0, ledger.stdout + ledger.stderr

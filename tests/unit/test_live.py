@@ -166,8 +166,8 @@ def test_only_the_latest_are_told_one_by_one(tmp_path: Path) -> None:
 def test_what_was_not_seen_is_none_in_the_snapshot_and_says_why() -> None:
     """Neither stores nor broker: no figure is made up."""
     blind: Seen[object] = Seen(None, "no broker is running here", 0.0, 0.0)
-    found = snapshot(blind, blind, blind, calm=60.0)  # type: ignore[arg-type]
-    assert found["outbox"] is None
+    found = snapshot(blind, blind, blind, listeners=blind, calm=60.0)  # type: ignore[arg-type]
+    assert (found["outbox"], found["listeners"]) == (None, None)
     assert found["broker"]["seen"] is False
     assert found["broker"]["why"] == "no broker is running here"
     for each in found["recipients"]:
@@ -185,7 +185,8 @@ def test_what_is_parked_is_told_and_its_age_alone_is_no_news() -> None:
     samples = Seen({PARKED: Sample(0, "quorum")}, "", 0.0, 0.0)
 
     def told(places: Places | None) -> object:
-        return snapshot(nothing, Seen(places, "", 0.0, 0.0), samples, calm=60.0)["parked"]
+        seen = (nothing, Seen(places, "", 0.0, 0.0), samples)
+        return snapshot(*seen, listeners=nothing, calm=60.0)["parked"]
 
     first, second = (told(Places([place()], parking(at=at))) for at in (1.0, 2.0))
     assert first == second
