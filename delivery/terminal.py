@@ -44,8 +44,9 @@ __all__ = [
 
 # What --queues may say, and what loads the shape; a later lesson's module commands_* adds its own.
 SHAPES: dict[str, Callable[[], Shape]] = {}
-# Where an exchange keeps what no queue wants; a later lesson's module commands_* says it.
-PARKINGS: list[Callable[[str], Parking]] = []
+# Where an exchange keeps what no queue wants, and what a command about its stores begins with: a
+# later lesson's module commands_* says it.
+PARKINGS: list[Callable[[str, str], Parking]] = []
 
 
 def _classic() -> Shape:
@@ -129,12 +130,16 @@ class Terminal:
             retries_ms=retries_of(self.retries_ms),
             shape=self.shape,
         )
-        return dataclasses.replace(config, parking=parking_for(config.exchange))
+        command = self.elsewhere.command if self.elsewhere else "delivery"
+        return dataclasses.replace(config, parking=parking_for(config.exchange, command))
 
 
-def parking_for(exchange: str) -> Parking | None:
-    """Return where an exchange keeps what no queue wants, if a later lesson has such a place."""
-    return next((named(exchange) for named in PARKINGS), None)
+def parking_for(exchange: str, command: str = "delivery") -> Parking | None:
+    """Return where an exchange keeps what no queue wants, if a later lesson has such a place.
+
+    *command* is how a command about its stores begins.
+    """
+    return next((named(exchange, command) for named in PARKINGS), None)
 
 
 def say(text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -63,6 +63,12 @@ def catalog_of(exchange: Exchange, event_id: str) -> dict[str, Any]:
     return standing
 
 
+def on_the_page(exchange: Exchange, wanted: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    with httpx.stream("GET", f"{exchange.url}/live/events", timeout=60, trust_env=False) as answer:
+        seen = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+        return next(each for each in seen if wanted(each))
+
+
 def execute(database: str, statement: str) -> None:
     with closing(open_postgres(database)) as store:
         store.execute(statement.encode())
@@ -109,9 +115,7 @@ def _status_says_where_everything_is(exchange: Exchange) -> None:
 def _the_page_shows_it_too(exchange: Exchange) -> None:
     page = httpx.get(f"{exchange.url}/", trust_env=False)
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    with httpx.stream("GET", f"{exchange.url}/live/events", timeout=60, trust_env=False) as answer:
-        seen = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
-        found = next(each for each in seen if each["stores"]["seen"] and each["broker"]["seen"])
+    found = on_the_page(exchange, lambda each: each["stores"]["seen"] and each["broker"]["seen"])
     assert (found["outbox"]["accepted"], found["outbox"]["pending"]) == (3, {})
     catalog, audit = found["recipients"]
     assert (catalog["dead"], catalog["receipts"]["applied"]) == (1, 2)
@@ -203,6 +207,10 @@ def _what_was_parked_is_sent_again(exchange: Exchange) -> None:
             sent = channel.send(Message(config.exchange, "material.published.v1", about, b"{}"))
         assert sent.outcome is Outcome.CONFIRMED
         assert [each["key"] for each in asked(exchange, "unrouted", "list")] == ["e-parked"]
+        hint = 'delivery postgres unrouted replay --all --reason "..."'
+        assert f"once one does: {hint}\n" in exchange.run("postgres", "status").stdout
+        shown = on_the_page(exchange, lambda each: each.get("parked") and each["parked"]["ready"])
+        assert shown["parked"]["hint"] == hint
         replay = ("unrouted", "replay", "--all", "--reason", "bound again")
         assert [each["key"] for each in asked(exchange, *replay)] == ["e-parked"]
         (act,) = asked(exchange, "dead", "trail", "--id", "e-parked")
