@@ -170,15 +170,17 @@ def show_json_list(values: Iterable[object]) -> None:
 
 
 class JsonList:
-    """Print an object whose last field is a list, element by element: none is kept in memory.
+    """Print an object with a list in it, element by element: none is kept in memory.
 
-    Use it in a ``with`` block; what ends by an error is not closed, and so is no JSON.
+    Use it in a ``with`` block; what ends by an error is not closed, and so is no JSON. *after* are
+    the fields behind the list: what is known only when all of it was shown.
     """
 
     def __init__(self, fields: Mapping[str, object], name: str) -> None:
         head = json.dumps(fields, default=plain, indent=2, ensure_ascii=False)[:-2]
         print(f"{head},\n  {json.dumps(name)}: [", end="")  # noqa: T201
         self._separator = "\n    "
+        self.after: dict[str, object] = {}
 
     def add(self, value: object) -> None:
         """Print one element."""
@@ -196,7 +198,8 @@ class JsonList:
         tb: TracebackType | None,
     ) -> None:
         if error is None:
-            print("\n  ]\n}")  # noqa: T201
+            fields = (f"  {json.dumps(n)}: {json.dumps(v)}" for n, v in self.after.items())
+            print("\n  ]", *fields, sep=",\n", end="\n}\n")  # noqa: T201
 
 
 def operator() -> str:
