@@ -78,7 +78,12 @@ def accesses(namespace: str, topology: Topology, routes: Sequence[Route]) -> lis
             read=(*dead, *parked),
             tags=("management",),
         ),
-        role(role="reconcile", configure=locks, write=(DEFAULT_EXCHANGE,), read=dead),
+        role(
+            role="reconcile",
+            configure=(*locks, *parking_locks),
+            write=(DEFAULT_EXCHANGE,),
+            read=(*dead, *parked),
+        ),
         # The API's page and `status`: they count, and take nothing.
         role(role="watch", write=(*queues, *locks, *parked, *parking_locks), tags=("management",)),
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ import typer
 from delivery.terminal import Terminal, operator, say, show_json_list
 
 if TYPE_CHECKING:
+    from delivery.acts import Acts
     from delivery.desk import Desk
 
 __all__ = ["drop", "replay"]
@@ -64,7 +64,7 @@ def replay(
             desk.replay_all(
                 sheet, reason=reason, operator=operator(), force=force, seconds=wait, rate=rate
             )
-        _report(sheet.said(), as_json=as_json)
+        _report(recipient, sheet, as_json=as_json)
         good = {each.value for each in (Result.APPLIED, Result.ALREADY_APPLIED, Result.STALE)}
         raise typer.Exit(0 if sheet.outcomes() <= good else 1)
 
@@ -90,14 +90,16 @@ def drop(
         with _desk(context, recipient) as desk:
             desk.choose_on(sheet, ids or [], every=every, group=group)
             desk.drop_all(sheet, reason=reason, operator=operator())
-        _report(sheet.said(), as_json=as_json)
+        _report(recipient, sheet, as_json=as_json)
         raise typer.Exit(0 if sheet.outcomes() <= {DROPPED} else 1)
 
 
-def _report(said: Iterable[tuple[str, str]], *, as_json: bool) -> None:
+def _report(recipient: str, sheet: Acts, *, as_json: bool) -> None:
     if as_json:
-        show_json_list({"id": key, "result": result} for key, result in said)
+        show_json_list({"id": key, "result": result} for key, result in sheet.said())
         return
-    for key, result in said:
+    if not sheet:
+        say(f"{recipient}: nothing is dead")
+    for key, result in sheet.said():
         # Why it is not there begins with its key.
         typer.echo(result if result.startswith(f"{key} ") else f"{key}  {result}")

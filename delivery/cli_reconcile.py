@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,8 +21,17 @@ if TYPE_CHECKING:
 
 __all__ = ["reconcile"]
 
-REASON = "reconcile: neither a receipt nor a dead message"
+REASON = "reconcile: no receipt, and neither dead nor parked"
 WORD_EVERY = 2.0  # seconds between two words about the progress
+
+
+@dataclass
+class _Kept:
+    """The events that wait for an operator, so that none of them is lost."""
+
+    dead: set[str]
+    parked: set[str]
+    left_out: int = 0  # parked, and otherwise missing
 
 
 def reconcile(
@@ -48,7 +58,7 @@ def reconcile(
 
     It heals what a broker lost, and gives a recipient that joins late its history. Safe at any
     time, and to run again after an interruption: what did arrive is recognised by its receipt.
-    Events from before the last pruning of receipts are left out.
+    Events from before the last pruning of receipts are left out, and what is dead or parked.
 
     Example: delivery reconcile catalog --feed http://127.0.0.1:8080
     """
@@ -60,19 +70,23 @@ def reconcile(
     with ExitStack() as opened:
         source, publisher = _feed(terminal, feed, page, opened)
         with Lookout(config, recipient, sides=terminal.sides) as lookout:
-            dead = lookout.dead_events()
+            parked = lookout.parked_events()  # first: what leaves there may be dead next
+            kept = _Kept(lookout.dead_events(), parked)
         act = _act(config, recipient, publisher, opened) if apply else None
-        ids = _work(terminal, recipient, source, dead, grace=grace, act=act, opened=opened)
+        ids = _work(terminal, recipient, source, kept, grace=grace, act=act, opened=opened)
         if as_json:
             with JsonList({"recipient": recipient, "sent": apply}, "missing") as shown:
                 for event_id in ids:
                     shown.add(event_id)
+                shown.after["parked"] = kept.left_out
             return
         found = 0
         for found, event_id in enumerate(ids, start=1):  # noqa: B007 - the last number counts
             typer.echo(event_id)
     if grace:
         say(f"events confirmed less than {grace:g} s ago were left alone (--grace)")
+    if kept.left_out:
+        say(f"{recipient}: {kept.left_out} parked: {terminal.sides.command} unrouted list")
     done = "sent again" if apply else "to send again (plan only: add --apply)"
     say(f"{recipient}: {found} {done}")
 
@@ -134,7 +148,7 @@ def _work(
     terminal: Terminal,
     recipient: str,
     feed: Feed,
-    dead: set[str],
+    kept: _Kept,
     *,
     grace: float,
     act: Act | None,
@@ -148,7 +162,9 @@ def _work(
     inbox = opened.enter_context(closing(terminal.sides.recipient(recipient)))
     for page in pages(feed):
         pruned = inbox.pruned()
-        found = missing_with(page, inbox.receipt, pruned=pruned, dead=dead, grace=grace)
+        owed = missing_with(page, inbox.receipt, pruned=pruned, dead=kept.dead, grace=grace)
+        found = [each for each in owed if each.event_id not in kept.parked]
+        kept.left_out += len(owed) - len(found)
         if act is not None:
             act(found)
         yield from (each.event_id for each in found)

@@ -33,10 +33,10 @@ def register(app: typer.Typer) -> None:
     PARKINGS[:] = [_parking]
 
 
-def _parking(exchange: str) -> Parking:
+def _parking(exchange: str, command: str) -> Parking:
     from delivery.unrouted import parking_of
 
-    return parking_of(exchange)
+    return parking_of(exchange, command)
 
 
 @unrouted_app.command("declare")

@@ -67,6 +67,7 @@ def api_command(
     """
     need_psycopg()
     from contextlib import closing
+    from dataclasses import replace
 
     from delivery.api import create_app
     from delivery.doorkeeper import check_loopback
@@ -88,6 +89,7 @@ def api_command(
     export_spans("api", terminal.environ)
     inboxes, stores, leaving = inboxes_of(inbox), terminal.stores, Stop()
     sides = postgres_sides(url, inboxes, terminal.sides)
+    terminal = replace(terminal, elsewhere=sides)  # its page names the commands on PostgreSQL
     lookout = Onlooker(stores, terminal.config, counting(url, inboxes, stores))
 
     def standings(event_id: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from delivery.connection import ACCESS_REFUSED, connect
 from delivery.dead import dead_queue
 from delivery.errors import DeliveryError
 from delivery.groups import full_key
+from delivery.parking import parked_events
 from delivery.plan import Planned, plan
 from delivery.sheet import Sheet
 from delivery.sides import Sides, sqlite_sides
@@ -66,6 +67,10 @@ class Lookout:
     def dead_events(self) -> set[str]:
         """Return the ids of the dead events, and keep nothing else of them in memory."""
         return {message.key for message in self.each() if message.is_event}
+
+    def parked_events(self) -> set[str]:
+        """Return the ids of the events that no queue wanted, the recipient's neither."""
+        return set(parked_events(self._connection, self._config.parking))
 
     def plan(self, dead: Iterable[DeadMessage] | None = None) -> list[Planned]:
         """Return the dead messages, or those given, with what a replay of each would do."""

@@ -44,8 +44,9 @@ __all__ = [
 
 # What --queues may say, and what loads the shape; a later lesson's module commands_* adds its own.
 SHAPES: dict[str, Callable[[], Shape]] = {}
-# Where an exchange keeps what no queue wants; a later lesson's module commands_* says it.
-PARKINGS: list[Callable[[str], Parking]] = []
+# Where an exchange keeps what no queue wants, and what a command about its stores begins with: a
+# later lesson's module commands_* says it.
+PARKINGS: list[Callable[[str, str], Parking]] = []
 
 
 def _classic() -> Shape:
@@ -129,12 +130,16 @@ class Terminal:
             retries_ms=retries_of(self.retries_ms),
             shape=self.shape,
         )
-        return dataclasses.replace(config, parking=parking_for(config.exchange))
+        command = self.elsewhere.command if self.elsewhere else "delivery"
+        return dataclasses.replace(config, parking=parking_for(config.exchange, command))
 
 
-def parking_for(exchange: str) -> Parking | None:
-    """Return where an exchange keeps what no queue wants, if a later lesson has such a place."""
-    return next((named(exchange) for named in PARKINGS), None)
+def parking_for(exchange: str, command: str = "delivery") -> Parking | None:
+    """Return where an exchange keeps what no queue wants, if a later lesson has such a place.
+
+    *command* is how a command about its stores begins.
+    """
+    return next((named(exchange, command) for named in PARKINGS), None)
 
 
 def say(text: str) -> None:
@@ -165,15 +170,17 @@ def show_json_list(values: Iterable[object]) -> None:
 
 
 class JsonList:
-    """Print an object whose last field is a list, element by element: none is kept in memory.
+    """Print an object with a list in it, element by element: none is kept in memory.
 
-    Use it in a ``with`` block; what ends by an error is not closed, and so is no JSON.
+    Use it in a ``with`` block; what ends by an error is not closed, and so is no JSON. *after* are
+    the fields behind the list: what is known only when all of it was shown.
     """
 
     def __init__(self, fields: Mapping[str, object], name: str) -> None:
         head = json.dumps(fields, default=plain, indent=2, ensure_ascii=False)[:-2]
         print(f"{head},\n  {json.dumps(name)}: [", end="")  # noqa: T201
         self._separator = "\n    "
+        self.after: dict[str, object] = {}
 
     def add(self, value: object) -> None:
         """Print one element."""
@@ -191,7 +198,8 @@ class JsonList:
         tb: TracebackType | None,
     ) -> None:
         if error is None:
-            print("\n  ]\n}")  # noqa: T201
+            fields = (f"  {json.dumps(n)}: {json.dumps(v)}" for n, v in self.after.items())
+            print("\n  ]", *fields, sep=",\n", end="\n}\n")  # noqa: T201
 
 
 def operator() -> str:

@@ -110,10 +110,13 @@ def replay_unrouted(
     return sent
 
 
-def parking_of(exchange: str) -> Parking:
-    """Return where *exchange* keeps what no queue wants, for whoever counts what waits."""
+def parking_of(exchange: str, command: str = "delivery") -> Parking:
+    """Return where *exchange* keeps what no queue wants, for whoever counts what waits.
+
+    *command* is how a command about these stores begins.
+    """
     queue = unrouted_queue(exchange)
-    return Parking(queue, f"{queue}.desk", 'delivery unrouted replay --all --reason "..."')
+    return Parking(queue, f"{queue}.desk", f'{command} unrouted replay --all --reason "..."')
 
 
 def _prepare(connection: BlockingConnection, topology: Topology, exchange: str) -> None:

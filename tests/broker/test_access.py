@@ -75,9 +75,9 @@ MAY: dict[str, dict[str, set[str]]] = {
         "read": {"catalog.dead", "audit.dead", "events.unrouted"},
     },
     "reconcile": {
-        "configure": {*LOCKS},
+        "configure": {*LOCKS, "events.unrouted.desk"},
         "write": {DEFAULT},
-        "read": {"catalog.dead", "audit.dead"},
+        "read": {"catalog.dead", "audit.dead", "events.unrouted"},
     },
     "watch": {"write": {*QUEUES, *LOCKS, *PARKED}},
 }
@@ -182,6 +182,13 @@ def test_the_operator_looks_at_what_is_parked_and_sends_it_again(declared: Guard
             (event_id,) = exchange.accept("m-1")
             exchange.await_sent()
             assert [_ids(unrouted("list", "--json", **operator))] == [[event_id]]
+            reconcile = ("reconcile", "catalog", "--grace", "0", "--json")
+            told = exchange.run(*reconcile, **declared.environ("reconcile"))
+            assert (told.returncode, told.stderr) == (0, ""), told
+            assert (json.loads(told.stdout)["missing"], json.loads(told.stdout)["parked"]) == (
+                [],
+                1,
+            )
             # A binding is nothing that a user may ask for: the copy is parked once more.
             again = ("replay", "--all", "--reason", "too early", "--json")
             assert _ids(unrouted(*again, **operator)) == [event_id]
@@ -204,7 +211,7 @@ def test_the_operator_looks_at_what_is_parked_and_sends_it_again(declared: Guard
         with connect(declared.config("operator").broker) as connection:
             channel = connection.channel()  # the exchange in front of it has the same name
             channel.queue_bind(exchange.dead_queue("audit"), place)
-        for role in ("relay", "catalog", "reconcile", "watch"):
+        for role in ("relay", "catalog", "watch"):
             looked = unrouted("list", **declared.environ(role))
             assert (looked.returncode, "ACCESS_REFUSED" in looked.stderr) == (1, True), looked
     finally:

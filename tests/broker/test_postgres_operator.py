@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,9 @@ from support.waiting import wait_for
 
 from delivery.broker import Broker
 from delivery.client import post
-from delivery.confirms import Outcome
 from delivery.connection import connect
 from delivery.lanes import unrouted_queue
-from delivery.pipeline import ConfirmedChannel
 from delivery.postgres import open_postgres
-from delivery.publisher import Message, envelope
 
 SENT = "outbox WHERE confirmed_at IS NOT NULL"
 COMMAND = {"title": "Title", "slug": "a-title", "author": "An Author"}
@@ -63,6 +60,12 @@ def catalog_of(exchange: Exchange, event_id: str) -> dict[str, Any]:
     return standing
 
 
+def on_the_page(exchange: Exchange, wanted: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    with httpx.stream("GET", f"{exchange.url}/live/events", timeout=60, trust_env=False) as answer:
+        seen = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
+        return next(each for each in seen if wanted(each))
+
+
 def execute(database: str, statement: str) -> None:
     with closing(open_postgres(database)) as store:
         store.execute(statement.encode())
@@ -91,7 +94,7 @@ def test_an_operator_sees_and_heals_an_exchange_in_postgresql(
     _trace_tells_of_each_recipient(exchange, events)
     _the_dead_are_replayed_and_dropped(exchange, database, events)
     _what_was_lost_is_sent_again(exchange, database)
-    _what_was_parked_is_sent_again(exchange)
+    _what_was_parked_is_sent_again(exchange, database)
 
 
 def _status_says_where_everything_is(exchange: Exchange) -> None:
@@ -109,9 +112,7 @@ def _status_says_where_everything_is(exchange: Exchange) -> None:
 def _the_page_shows_it_too(exchange: Exchange) -> None:
     page = httpx.get(f"{exchange.url}/", trust_env=False)
     assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
-    with httpx.stream("GET", f"{exchange.url}/live/events", timeout=60, trust_env=False) as answer:
-        seen = (json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: "))
-        found = next(each for each in seen if each["stores"]["seen"] and each["broker"]["seen"])
+    found = on_the_page(exchange, lambda each: each["stores"]["seen"] and each["broker"]["seen"])
     assert (found["outbox"]["accepted"], found["outbox"]["pending"]) == (3, {})
     catalog, audit = found["recipients"]
     assert (catalog["dead"], catalog["receipts"]["applied"]) == (1, 2)
@@ -190,7 +191,7 @@ def _what_was_lost_is_sent_again(exchange: Exchange, database: str) -> None:
         assert (account["accepted"], account["difference"]) == (4, 0)
 
 
-def _what_was_parked_is_sent_again(exchange: Exchange) -> None:
+def _what_was_parked_is_sent_again(exchange: Exchange, database: str) -> None:
     config, parking = exchange.config, unrouted_queue(exchange.config.exchange)
     assert config.management is not None
     try:
@@ -198,14 +199,19 @@ def _what_was_parked_is_sent_again(exchange: Exchange) -> None:
         with connect(config.broker) as connection:
             for each in config.topology().bindings:
                 connection.channel().queue_unbind(each.queue, each.exchange, each.key)
-        about = envelope("e-parked", "material.published.v1", timestamp=1)
-        with ConfirmedChannel(config.broker) as channel:
-            sent = channel.send(Message(config.exchange, "material.published.v1", about, b"{}"))
-        assert sent.outcome is Outcome.CONFIRMED
-        assert [each["key"] for each in asked(exchange, "unrouted", "list")] == ["e-parked"]
+        parked = publish(exchange, "m-5")
+        await_rows(database, SENT, 5)
+        assert [each["key"] for each in asked(exchange, "unrouted", "list")] == [parked]
+        planned = exchange.run("postgres", "reconcile", "catalog", "--grace", "0")
+        assert (planned.returncode, planned.stdout) == (0, ""), planned
+        assert "catalog: 1 parked: delivery postgres unrouted list\n" in planned.stderr
+        hint = 'delivery postgres unrouted replay --all --reason "..."'
+        assert f"once one does: {hint}\n" in exchange.run("postgres", "status").stdout
+        shown = on_the_page(exchange, lambda each: each.get("parked") and each["parked"]["ready"])
+        assert shown["parked"]["hint"] == hint
         replay = ("unrouted", "replay", "--all", "--reason", "bound again")
-        assert [each["key"] for each in asked(exchange, *replay)] == ["e-parked"]
-        (act,) = asked(exchange, "dead", "trail", "--id", "e-parked")
+        assert [each["key"] for each in asked(exchange, *replay)] == [parked]
+        (act,) = asked(exchange, "dead", "trail", "--id", parked)
         assert (act["recipient"], act["operator"], act["result"]) == ("unrouted", "rosa", "sent")
         with closing(config.stores.open("publisher")) as files:
             assert files.execute("SELECT count(*) FROM trail").fetchone() == (0,)

@@ -101,6 +101,16 @@ def test_a_group_that_is_none_and_a_choice_that_is_none(exchange: Exchange) -> N
     assert parsed(exchange, "dead", "trail") == []
 
 
+def test_where_nothing_is_dead_that_is_said(exchange: Exchange) -> None:
+    """No line at all could be taken for a command that failed; for machines it is an empty list."""
+    for act in ("replay", "drop"):
+        words = ("dead", act, "catalog", "--all", "--reason", "r")
+        ended = exchange.run(*words)
+        said = (ended.returncode, ended.stdout, ended.stderr)
+        assert said == (0, "", "catalog: nothing is dead\n")
+        assert parsed(exchange, *words) == []
+
+
 def test_an_id_may_be_shortened_as_long_as_it_names_one(exchange: Exchange) -> None:
     """For show, replay and drop; a beginning that two have is refused, and nothing is done."""
     (event_id,) = kill(exchange, exhausted=1, incompatible=2)

@@ -97,7 +97,7 @@ def unbind(exchange: Exchange) -> None:
 
 
 def test_what_is_parked_has_a_place_in_the_ledger(exchange: Exchange) -> None:
-    """Found by its id, if it is the event; trace says so, too, and nothing is taken out."""
+    """Found by its id, if it is the event; trace and reconcile know it, and nothing is taken."""
     exchange.start("relay")
     parking = parsed(exchange, "declare")["parking"]
     unbind(exchange)
@@ -124,6 +124,16 @@ def test_what_is_parked_has_a_place_in_the_ledger(exchange: Exchange) -> None:
         said = exchange.run("trace", event_id)
         assert said.stderr == ""
         assert f"  catalog: {state}\n  audit: {state}\n" in said.stdout
+    planned = exchange.run("reconcile", "catalog", "--grace", "0")
+    assert (planned.returncode, planned.stdout) == (0, f"{lost}\n"), planned
+    assert planned.stderr == (
+        "catalog: 1 parked: delivery unrouted list\n"
+        "catalog: 1 to send again (plan only: add --apply)\n"
+    )
+    sent = exchange.run("reconcile", "catalog", "--grace", "0", "--apply", "--json")
+    fields = {"recipient": "catalog", "sent": True, "missing": [lost], "parked": 1}
+    assert json.loads(sent.stdout) == fields
+    assert exchange.place("catalog").ready == 1
     with connect(exchange.config.broker) as connection:
         assert depth(connection, parking) == Depth(ready=2, consumers=0)
 
