@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -13,7 +14,10 @@ from delivery.routes import Route, events_exchange, routes_of
 
 __all__ = ["Listener", "Listeners", "listeners"]
 
-MOST = 6  # queues that are asked about; a stranger may have bound thousands
+MOST, MOST_KEYS = (
+    6,
+    5,
+)  # queues that are asked about, and keys of each; a stranger may have thousands
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,8 @@ class Listener:
     """
 
     queue: str
-    keys: tuple[str, ...]  # the routing keys that it is bound with
+    keys: tuple[str, ...]  # the first routing keys that it is bound with
+    more_keys: int
     kind: str | None  # classic, quorum
     ready: int | None
     unacked: int | None
@@ -45,18 +50,26 @@ def listeners(management: Management, namespace: str, *, retries: int) -> Listen
     """Return the queues that *namespace*'s exchange routes to beside the recipients' own.
 
     Up to *retries* retry queues of each are looked for. A queue that is deleted meanwhile is left
-    out. Raises OSError if the management plugin does not tell.
+    out, and so is one that gets its messages from an exchange behind this one. What is set aside
+    while a queue is moved is not left out. Raises OSError if the management plugin does not tell.
     """
     exchange = quote(events_exchange(namespace), safe="")
     bindings, _ = management.get(f"/api/exchanges/{management.vhost}/{exchange}/bindings/source")
-    own = {route.queue for route in routes_of(namespace)}
+    try:
+        keys = _others(bindings, {route.queue for route in routes_of(namespace)})
+    except (KeyError, TypeError) as error:
+        raise OSError(f"no bindings there: {error!r}") from error
+    names = sorted(keys, key=lambda name: (not name.startswith(f"{namespace}."), name))
+    found = (_ask(management, name, keys[name], namespace, retries) for name in names[:MOST])
+    return Listeners(tuple(each for each in found if each), len(names[MOST:]))
+
+
+def _others(bindings: Iterable[Any], own: Collection[str]) -> dict[str, set[str]]:
     keys: dict[str, set[str]] = {}
     for each in bindings:
         if each["destination_type"] == "queue" and each["destination"] not in own:
             keys.setdefault(each["destination"], set()).add(each["routing_key"])
-    names = sorted(keys, key=lambda name: (not name.startswith(f"{namespace}."), name))
-    found = (_ask(management, name, keys[name], namespace, retries) for name in names[:MOST])
-    return Listeners(tuple(each for each in found if each), len(names[MOST:]))
+    return keys
 
 
 def _ask(
@@ -73,7 +86,8 @@ def _ask(
         dead = _count(management.queue(dead_queue(route)), "messages")
     return Listener(
         queue=queue,
-        keys=tuple(sorted(keys)),
+        keys=tuple(sorted(keys)[:MOST_KEYS]),
+        more_keys=max(0, len(keys) - MOST_KEYS),
         kind=told.get("type"),
         ready=_count(told, "messages_ready"),
         unacked=_count(told, "messages_unacknowledged"),

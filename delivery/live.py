@@ -22,7 +22,7 @@ from delivery.live_snapshot import PARKED, Places, snapshot
 from delivery.live_story import Story
 from delivery.live_watch import WAITING, Watcher
 from delivery.management import Sample
-from delivery.observe import waiting
+from delivery.observe import MANAGEMENT_AGE, waiting
 from delivery.parking import parked
 from delivery.routes import RECIPIENTS, routes_of
 from delivery.stores import PUBLISHER, Stores
@@ -68,7 +68,7 @@ class Onlooker:
             "management", self._ask_management, period=1.0, share=WAITING
         )
         self._listeners: Watcher[Listeners | None] = Watcher(
-            "listeners", self._ask_who_listens, period=2.0, share=WAITING
+            "listeners", self._ask_who_listens, period=MANAGEMENT_AGE, share=WAITING
         )
         self._watchers = (self._counts, self._places, self._samples, self._listeners)
 

@@ -92,11 +92,15 @@ def _parked(snapshot: Snapshot) -> Iterator[str]:
 
 
 def _listeners(snapshot: Snapshot) -> Iterator[str]:
-    if (found := snapshot.listeners) is None or not found.shown:
+    if (found := snapshot.listeners) is None:
+        yield f"who else is bound to the exchange: {UNSEEN}"
         return
-    yield f"also bound to the exchange (up to {MANAGEMENT_AGE:.0f} s ago), and in no sum here:"
+    if found.shown:
+        age = 2 * MANAGEMENT_AGE  # the plugin's, and ours
+        yield f"also bound to the exchange (up to {age:.0f} s ago), and in no sum here:"
     for each in found.shown:
-        yield f"  {each.queue} ({', '.join(each.keys)}): {_listener(each)}"
+        more = [f"{each.more_keys} more"] if each.more_keys else []
+        yield f"  {each.queue} ({', '.join([*each.keys, *more])}): {_listener(each)}"
     if found.more:
         yield f"  and {found.more} more"
 

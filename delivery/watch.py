@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -15,7 +16,7 @@ from delivery.config import Config
 from delivery.connection import connect, describe
 from delivery.errors import TemporaryError
 from delivery.listeners import Listeners, listeners
-from delivery.observe import Waiting, waiting
+from delivery.observe import MANAGEMENT_AGE, Waiting, waiting
 from delivery.parking import Parked, parked
 from delivery.routes import RECIPIENTS, routes_of
 from delivery.sides import Sides, sqlite_sides
@@ -82,6 +83,7 @@ class Watcher:
         self._places: dict[str, Waiting] = {}
         self._parked: Parked | None = None
         self._listeners: Listeners | None = None
+        self._listeners_at = -math.inf
 
     def look(self) -> Snapshot:
         """Return what is to be seen now; of a broker that is away the last figures.
@@ -96,6 +98,7 @@ class Watcher:
             self._ask_broker()
         except (TemporaryError, AMQPError) as trouble:
             self.close()
+            self._listeners, self._listeners_at = None, -math.inf
             error = describe(trouble)
         seen = tuple(self._seen(name, outbox, error) for name in RECIPIENTS)
         return Snapshot(
@@ -125,7 +128,8 @@ class Watcher:
         found = waiting(self._connection, routes, retries=retries, management=config.management)
         self._places = {place.recipient: place for place in found}
         self._parked = parked(self._connection, config.parking, config.management)
-        self._listeners = _who_listens(config)
+        if time.monotonic() >= self._listeners_at + MANAGEMENT_AGE:  # sooner there is no news
+            self._listeners, self._listeners_at = _who_listens(config), time.monotonic()
 
     def _seen(self, recipient: str, outbox: dict[str, Any], error: str) -> Seen:
         place = self._places.get(recipient)

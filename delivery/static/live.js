@@ -70,9 +70,9 @@ function parked({ queue, ready, hint, why }, at) {
 }
 
 function listeners({ shown: found, more }) {
-  const each = ({ queue, keys }) => `${queue} (${keys.join(", ")})`;
+  const each = ({ queue, keys, more_keys }) => `${queue} (${keys.join(", ")}${more_keys ? `, ${shown(more_keys)} more` : ""})`;
   const rest = more ? `, and ${shown(more)} more` : "";
-  return `Also bound to the exchange: ${found.map(each).join(", ")}${rest}. Their counts are up to 5 s old, and in no sum below.`;
+  return `Also bound to the exchange: ${found.map(each).join(", ")}${rest}. Their counts are up to 10 s old, and in no sum below.`;
 }
 
 function lose() {

@@ -14,7 +14,7 @@ export class Picture {
     // What was seen once stays in the picture when the broker is out of sight.
     this.retries = 1;
     this.parking = false;
-    this.listeners = 0;
+    this.listeners = [];
     narrow.addEventListener("change", () => this.last && this.show(this.last));
   }
 
@@ -22,8 +22,8 @@ export class Picture {
     const names = now.recipients.map((each) => each.recipient);
     this.retries = Math.max(this.retries, ...now.recipients.map((each) => each.retry?.length ?? 0));
     if (now.broker.seen) this.parking = (now.parked?.ready ?? null) !== null;
-    this.listeners = now.listeners?.shown.length ?? this.listeners;
-    const shape = [narrow.matches, this.retries, this.parking, this.listeners, ...names].join();
+    if (now.listeners) this.listeners = now.listeners.shown.map((each) => each.queue);
+    const shape = [narrow.matches, this.retries, this.parking, this.listeners.length, ...names].join();
     if (shape !== this.shape) this.build(names, this.retries, shape);
     this.label(now);
     if (this.last && this.last.instance === now.instance) this.move(this.last, now);
@@ -32,7 +32,7 @@ export class Picture {
 
   build(names, retries, shape) {
     this.shape = shape;
-    const plan = (narrow.matches ? tall : wide)(names, retries, this.parking, this.listeners);
+    const plan = (narrow.matches ? tall : wide)(names, retries, this.parking, this.listeners.length);
     this.svg = draw("svg", { viewBox: `0 0 ${plan.width} ${plan.height}`, role: "group", "aria-label": "The topology" });
     this.svg.append(draw("defs", {}, draw("marker", { id: "head", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, markerUnits: "userSpaceOnUse", orient: "auto" }, draw("path", { d: "M0,0 L8,4 L0,8 Z", class: "head" }))));
     const pipes = new Map();
@@ -68,10 +68,10 @@ export class Picture {
     return { group, name, count, state };
   }
 
-  put(id, name, count, { state = "", full = false, gone = false, paused = false } = {}) {
+  put(id, name, count, { state = "", full = false, gone = false, paused = false, drawn = name } = {}) {
     const node = this.nodes.get(id);
     if (!node) return;
-    say(node.name, name);
+    say(node.name, drawn);
     say(node.count, typeof count === "string" ? count : shown(count));
     say(node.state, state);
     const spoken = `${whose(id, name)}: ${[node.count.textContent, state].filter(Boolean).join(", ")}`;
@@ -93,7 +93,8 @@ export class Picture {
     this.put("exchange", narrow.matches ? "exchange" : "topic exchange", now.broker.seen ? "events" : "?", { state: now.broker.seen ? "" : "broker not seen" });
     this.put("parked", "parked", now.parked?.ready, { full: now.parked?.ready > 0, state: now.parked ? (now.parked.held ? "somebody looks" : now.parked.kind ?? "") : "not seen" });
     for (const each of now.recipients) this.lane(each, now, of);
-    (now.listeners?.shown ?? []).forEach((each, n) => this.listener(each, n));
+    const listeners = now.listeners?.shown ?? this.listeners.map((queue) => ({ queue, ready: null }));
+    listeners.forEach((each, n) => this.listener(each, n));
     this.svg.setAttribute("aria-label", spoken(now, pending));
   }
 
@@ -112,8 +113,9 @@ export class Picture {
 
   listener(each, n) {
     const { queue, ready, consumers, unacked, retry, dead, kind } = each;
+    if (consumers === undefined) return this.put(`listener-${n}`, queue, null, { state: "not seen", drawn: short(queue) });
     const state = [consumers !== null && (consumers ? `${shown(consumers)} consuming` : "nobody consumes"), unacked && `${shown(unacked)} in hand`, retry && `${shown(retry)} to retry`, dead && `${shown(dead)} dead`, kind];
-    this.put(`listener-${n}`, queue, ready, { full: ready > 0, gone: consumers === 0, state: state.filter(Boolean).join(", ") });
+    this.put(`listener-${n}`, queue, ready, { full: ready > 0, gone: consumers === 0, state: state.filter(Boolean).join(", "), drawn: short(queue) });
   }
 
   move(before, now) {
@@ -141,6 +143,9 @@ export class Picture {
   }
 }
 
+// A queue's name may have 255 bytes.
+const short = (name) => (name.length > 40 ? `${name.slice(0, 18)} ... ${name.slice(-17)}` : name);
+
 // "dead" is said beside its recipient only: whoever hears it must be told whose it is.
 function whose(id, name) {
   const [recipient, part] = id.split(".");
@@ -150,5 +155,6 @@ function whose(id, name) {
 function spoken(now, pending) {
   const lanes = now.recipients.map((each) => `${each.recipient}: ${shown(each.ready)} ready, ${shown(each.dead)} dead, ${shown(each.receipts?.applied)} applied`);
   const parked = now.parked ? ` ${shown(now.parked.ready)} parked beside the exchange.` : "";
-  return `Outbox: ${shown(pending)} pending.${parked} ${lanes.join(". ")}.`;
+  const more = now.listeners?.shown.length ? ` ${shown(now.listeners.shown.length + now.listeners.more)} more queues on the exchange.` : "";
+  return `Outbox: ${shown(pending)} pending.${parked} ${lanes.join(". ")}.${more}`;
 }

@@ -9,6 +9,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 from support.browser import Live
 from support.exchange import exchange_on
+from support.proxy import Proxy
 
 from delivery.broker import Broker
 from delivery.connection import connect
@@ -25,7 +26,9 @@ def test_lanes_are_drawn_with_what_waits_in_them(
     with exchange_on(broker, tmp_path, namespace) as exchange:
         for recipient in ("catalog", "audit"):
             exchange.config.stores.open(recipient).close()
-        exchange.start("api")
+        assert exchange.config.management_url is not None
+        plugin = Proxy(exchange.config.management_url)
+        exchange.start("api", DELIVERY_MANAGEMENT_URL=plugin.url)
         live = open_page(exchange.url)
         expect(live.node("catalog.queue")).to_have_text("0")
         expect(live.node("listener-0")).to_have_count(0)
@@ -64,7 +67,15 @@ def test_lanes_are_drawn_with_what_waits_in_them(
                 if each["impact"] in ("serious", "critical")
             ]
             assert serious == []
+            plugin.refusing = True
+            expect(live.node("listener-0")).to_have_text("?", **slow)
+            live.page.set_viewport_size({"width": 1280, "height": 844})
+            expect(first).to_have_attribute("aria-label", f"{queues[0]}: ?, not seen")
+            expect(note).to_be_hidden()
+            plugin.refusing = False
+            expect(live.node("listener-0")).to_have_text("3", **slow)
             for queue in queues:
                 channel.queue_delete(queue)
         expect(live.node("listener-0")).to_have_count(0, **slow)
         expect(note).to_be_hidden()
+        plugin.close()
