@@ -433,7 +433,7 @@ def test_what_is_for_machines_can_be_parsed(exchange: Exchange) -> None:
     ledger = parsed("ledger", "--json", "--within", "0")
     assert [(each["dead"], each["difference"]) for each in ledger] == [(1, 0), (0, 0)]
     found = parsed("reconcile", "audit", "--grace", "0", "--json")
-    assert found == {"recipient": "audit", "sent": False, "missing": []}
+    assert found == {"recipient": "audit", "sent": False, "missing": [], "parked": 0}
     (listed,) = parsed("dead", "list", "catalog", "--json")
     assert (listed["id"], listed["reason"], listed["attempts"]) == (event_id, "exhausted", 3)
     (planned,) = parsed("dead", "plan", "catalog", "--json")

@@ -116,7 +116,7 @@ def test_a_recipient_that_joins_late_gets_its_history(
 
     third = exchange.run(*command, "--apply", "--json")
     assert re.sub(r"\s+", "", third.stdout) == (
-        f'{{"recipient":"{recipient}","sent":true,"missing":[]}}'
+        f'{{"recipient":"{recipient}","sent":true,"missing":[],"parked":0}}'
     )
 
 
