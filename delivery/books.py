@@ -15,7 +15,7 @@ from delivery.ledger import SHOWN, Account, Books, account
 from delivery.ledger_stores import Publisher, Recipient, Shelves, sqlite_shelves
 from delivery.observe import Waiting, depth, waiting
 from delivery.ordered import Scratch
-from delivery.parking import parked_events
+from delivery.parking_desk import parked_events
 from delivery.routes import Route, routes_of
 from delivery.triage import held
 

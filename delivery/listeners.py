@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
+from delivery.config import Config
 from delivery.dead import dead_queue
-from delivery.management import Management
+from delivery.queue_list import listed
 from delivery.retry import retry_queue
 from delivery.routes import Route, events_exchange, routes_of
 
 __all__ = ["Listener", "Listeners", "listeners"]
 
-MOST, MOST_KEYS = (
-    6,
-    5,
-)  # queues that are asked about, and keys of each; a stranger may have thousands
+MOST = 6  # queues that are asked about: a stranger may have bound thousands
+MOST_KEYS = 5  # keys of each that are named
 
 
 @dataclass(frozen=True)
@@ -46,54 +45,62 @@ class Listeners:
     more: int
 
 
-def listeners(management: Management, namespace: str, *, retries: int) -> Listeners:
-    """Return the queues that *namespace*'s exchange routes to beside the recipients' own.
+def listeners(config: Config) -> Listeners | None:
+    """Return the queues that the exchange routes to beside the recipients' own.
 
-    Up to *retries* retry queues of each are looked for. A queue that is deleted meanwhile is left
-    out, and so is one that gets its messages from an exchange behind this one. What is set aside
-    while a queue is moved is not left out. Raises OSError if the management plugin does not tell.
+    None if no management plugin is known. A queue that is deleted meanwhile is left out, and so is
+    one that gets its messages from an exchange behind this one. What is set aside while a queue is
+    moved is not left out. Raises OSError if the plugin does not tell.
     """
+    if (management := config.management) is None:
+        return None
+    namespace = config.namespace
     exchange = quote(events_exchange(namespace), safe="")
     bindings, _ = management.get(f"/api/exchanges/{management.vhost}/{exchange}/bindings/source")
     try:
         keys = _others(bindings, {route.queue for route in routes_of(namespace)})
-    except (KeyError, TypeError) as error:
+        names = sorted(keys, key=lambda name: (not name.startswith(f"{namespace}."), name))
+    except (AttributeError, KeyError, TypeError) as error:
         raise OSError(f"no bindings there: {error!r}") from error
-    names = sorted(keys, key=lambda name: (not name.startswith(f"{namespace}."), name))
-    found = (_ask(management, name, keys[name], namespace, retries) for name in names[:MOST])
-    return Listeners(tuple(each for each in found if each), len(names[MOST:]))
+    beside = {name: _beside(name, config) for name in names[:MOST]}
+    more = (queue for each in beside.values() for queue in each)
+    told = listed(management, [*beside, *more])
+    found = (_listener(name, keys[name], beside[name], told) for name in beside if name in told)
+    return Listeners(tuple(found), len(names[MOST:]))
 
 
 def _others(bindings: Iterable[Any], own: Collection[str]) -> dict[str, set[str]]:
     keys: dict[str, set[str]] = {}
     for each in bindings:
         if each["destination_type"] == "queue" and each["destination"] not in own:
-            keys.setdefault(each["destination"], set()).add(each["routing_key"])
+            keys.setdefault(each["destination"], set()).add(str(each["routing_key"]))
     return keys
 
 
-def _ask(
-    management: Management, queue: str, keys: set[str], namespace: str, retries: int
-) -> Listener | None:
-    told = management.queue(queue)
-    if told is None:
-        return None
-    retry, dead = list[int | None](), None
-    if queue.startswith(f"{namespace}."):  # a lane: its route is like a recipient's
-        route = Route(queue.removeprefix(f"{namespace}."), namespace)
-        waiting = (management.queue(retry_queue(route, n + 1)) for n in range(retries))
-        retry = [_count(each, "messages") for each in waiting if each]
-        dead = _count(management.queue(dead_queue(route)), "messages")
+def _beside(queue: str, config: Config) -> list[str]:
+    """Return where a lane's retry queues and its dead queue are, if there are any."""
+    if not queue.startswith(f"{config.namespace}."):
+        return []
+    route = Route(queue.removeprefix(f"{config.namespace}."), config.namespace)
+    retries = (retry_queue(route, n + 1) for n in range(len(config.retries_ms)))
+    return [*retries, dead_queue(route)]
+
+
+def _listener(
+    queue: str, keys: set[str], beside: Sequence[str], told: Mapping[str, dict[str, Any]]
+) -> Listener:
+    own = told[queue]
+    *retries, dead = [told.get(name) for name in beside] or [None]
     return Listener(
         queue=queue,
         keys=tuple(sorted(keys)[:MOST_KEYS]),
         more_keys=max(0, len(keys) - MOST_KEYS),
-        kind=told.get("type"),
-        ready=_count(told, "messages_ready"),
-        unacked=_count(told, "messages_unacknowledged"),
-        consumers=_count(told, "consumers"),
-        retry=_sum(retry),
-        dead=dead,
+        kind=own.get("type"),
+        ready=_count(own, "messages_ready"),
+        unacked=_count(own, "messages_unacknowledged"),
+        consumers=_count(own, "consumers"),
+        retry=_sum([_count(each, "messages") for each in retries if each]),
+        dead=_count(dead, "messages"),
     )
 
 

@@ -16,11 +16,12 @@ from pika.exceptions import AMQPError
 
 from delivery.config import Config
 from delivery.connection import connect
+from delivery.errors import DeliveryError
 from delivery.listeners import Listeners, listeners
 from delivery.live_counts import Counts, count
 from delivery.live_snapshot import PARKED, Places, snapshot
 from delivery.live_story import Story
-from delivery.live_watch import WAITING, Watcher
+from delivery.live_watch import NOT_YET, WAITING, Watcher
 from delivery.management import Sample
 from delivery.observe import MANAGEMENT_AGE, waiting
 from delivery.parking import parked
@@ -136,11 +137,9 @@ class Onlooker:
         return found
 
     def _ask_who_listens(self) -> Listeners | None:
-        config = self._config
-        if config is None or config.management is None:
-            return None
-        retries = len(config.retries_ms)
-        return listeners(config.management, config.namespace, retries=retries)
+        if self._config is None:
+            raise DeliveryError(NOT_YET)
+        return listeners(self._config)
 
     def _hear_counts(self, new: Counts | None) -> None:
         self.story.compare_counts(self._counted, new)

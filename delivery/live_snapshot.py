@@ -20,6 +20,7 @@ __all__ = ["PARKED", "Places", "snapshot"]
 
 SETTLED = MANAGEMENT_AGE + 1.0  # seconds without a change, after which old counters are true
 QUIET = 1.0  # the same for a queue that nobody consumes: its count needs no old counter
+OLD = 2 * MANAGEMENT_AGE  # seconds; what the plugin told, MANAGEMENT_AGE late, is shown no longer
 PARKED = "(parked)"  # no recipient's name: what is told of the parking queue
 
 
@@ -45,6 +46,7 @@ def snapshot(
     """
     found = places.value.recipients if places.value else ()
     told, nothing = samples.value or {}, Sample(None, None)
+    others, why = _listeners(listeners)
     return {
         "at": time.time(),
         "stores": _note(counts),
@@ -56,7 +58,8 @@ def snapshot(
             for name in RECIPIENTS
         ],
         "parked": _parked(places.value, told.get(PARKED, nothing)),
-        "listeners": asdict(listeners.value) if listeners.value else None,
+        "listeners": asdict(others) if others else None,
+        "listeners_why": why,  # why that is None
         "latest": list(counts.value.latest) if counts.value else [],
     }
 
@@ -79,6 +82,15 @@ def _parked(places: Places | None, sample: Sample) -> dict[str, Any] | None:
         return None
     fields = asdict(places.parked) | {"kind": sample.kind}
     return {name: value for name, value in fields.items() if name != "sampled_at"}
+
+
+def _listeners(seen: Seen[Listeners | None]) -> tuple[Listeners | None, str]:
+    """Return who listens, or why that is not told: they were seen one by one while it *took*."""
+    if seen.value is None:
+        return None, seen.why or "the management plugin's address is not known"
+    if time.time() - seen.at + seen.took > OLD:
+        return None, "the management plugin is slow, or nobody has looked for long"
+    return seen.value, ""
 
 
 def _recipient(

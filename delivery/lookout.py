@@ -15,7 +15,7 @@ from delivery.connection import ACCESS_REFUSED, connect
 from delivery.dead import dead_queue
 from delivery.errors import DeliveryError
 from delivery.groups import full_key
-from delivery.parking import parked_events
+from delivery.parking_desk import parked_events
 from delivery.plan import Planned, plan
 from delivery.sheet import Sheet
 from delivery.sides import Sides, sqlite_sides

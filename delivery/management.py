@@ -107,7 +107,9 @@ class Management:
             if answer.code == 404:
                 return None
             raise
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict):
+            raise OSError(f"nothing is told of the queue {name!r}: {found!r:.80}")
+        return found
 
 
 @contextmanager
@@ -120,3 +122,5 @@ def _named(where: str, user: SplitResult) -> Iterator[None]:
         raise
     except urllib.error.URLError as error:
         raise OSError(f"no management API at {where}: {error.reason}") from error
+    except OSError as error:  # it took the question, and gave no answer
+        raise OSError(f"no management API at {where}: {error}") from error

@@ -1,24 +1,20 @@
-"""Count and look at what no queue wanted, where the broker keeps it aside."""
+"""Count what no queue wanted, where the broker keeps it aside."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from pika.adapters.blocking_connection import BlockingChannel, BlockingConnection
+from pika.adapters.blocking_connection import BlockingConnection
 from pika.exceptions import ChannelClosedByBroker
 
-from delivery.handling import Delivery
+from delivery.connection import ACCESS_REFUSED
 from delivery.management import Management
 from delivery.observe import depth, is_held
-from delivery.triage import Arrived, DeskBusy, alone, arriving, is_event
 
-__all__ = ["Parked", "Parking", "empty", "held_parked", "parked", "parked_events", "remove"]
-
-ACCESS_REFUSED = 403  # AMQP 0-9-1, reply codes
+__all__ = ["Parked", "Parking", "empty", "parked", "remove"]
 
 
 @dataclass(frozen=True)
@@ -64,43 +60,6 @@ def parked(
         return None
     kind = _kind(management, parking.queue)
     return Parked(parking.queue, parking.hint, found.ready, held, kind, time.time())
-
-
-@contextmanager
-def held_parked(
-    connection: BlockingConnection, parking: Parking
-) -> Iterator[tuple[BlockingChannel, Iterator[Arrived]]]:
-    """Hold what is parked now; what is not acked by the end goes back, in its old order.
-
-    Raises DeskBusy if somebody else holds it, and pika's ChannelClosedByBroker if there is no such
-    queue.
-    """
-    with alone(connection, parking.lock, repr(parking.queue)):
-        channel = connection.channel()
-        try:
-            found = channel.queue_declare(parking.queue, passive=True).method
-            if found.consumer_count:
-                busy = f"somebody reads {parking.queue!r}; try again when they are done"
-                raise DeskBusy(busy)
-            yield channel, arriving(channel, parking.queue, int(found.message_count))
-        finally:
-            if channel.is_open:
-                channel.close()
-
-
-def parked_events(connection: BlockingConnection, parking: Parking | None) -> Iterator[str]:
-    """Give the ids of the events that are parked now; none if there is no parking queue.
-
-    They are held until the last, so be quick. Bytes that only claim an event's id are left out.
-    Raises DeskBusy.
-    """
-    if parking is None or depth(connection, parking.queue) is None:
-        return
-    with held_parked(connection, parking) as (_, messages):
-        for method, about, body in messages:
-            tag = method.delivery_tag or 0
-            if is_event(Delivery(queue=parking.queue, body=body, properties=about, tag=tag)):
-                yield str(about.message_id)
 
 
 def empty(connection: BlockingConnection, parking: Parking | None) -> None:

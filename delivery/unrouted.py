@@ -16,7 +16,8 @@ from delivery.copies import copy_of
 from delivery.errors import DeliveryError
 from delivery.handling import Delivery
 from delivery.lanes import unrouted_queue
-from delivery.parking import Parking, held_parked
+from delivery.parking import Parking
+from delivery.parking_desk import held_parked
 from delivery.pipeline import ConfirmedChannel
 from delivery.points import reach
 from delivery.publisher import Message

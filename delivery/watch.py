@@ -147,9 +147,7 @@ class Watcher:
 
 def _who_listens(config: Config) -> Listeners | None:
     try:
-        if config.management is None:
-            return None
-        return listeners(config.management, config.namespace, retries=len(config.retries_ms))
+        return listeners(config)
     except OSError:
         return None
 

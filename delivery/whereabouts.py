@@ -12,7 +12,7 @@ from delivery.config import Config
 from delivery.dead import dead_queue
 from delivery.journey import NOT_VISIBLE
 from delivery.observe import depth
-from delivery.parking import parked_events
+from delivery.parking_desk import parked_events
 from delivery.routes import RECIPIENTS
 from delivery.sides import Sides
 from delivery.triage import DeadMessage, browse

@@ -52,8 +52,9 @@ function show(now, restarted) {
   say($("seen"), `as of ${clock(now.at)} · ${now.mode === "demo" ? "demo: 1 s stands for 30 s" : "read-only"}`);
   $("parked").hidden = !now.parked;
   if (now.parked) say($("parked"), parked(now.parked, clock(now.at - now.broker.age)));
-  $("listeners").hidden = !now.listeners?.shown.length;
-  if (now.listeners) say($("listeners"), listeners(now.listeners));
+  const others = listeners(now);
+  $("listeners").hidden = !others;
+  say($("listeners"), others);
   const blind = [["stores", "The stores"], ["broker", "The broker"]].map(([name, what]) => {
     if (now[name].why === NOT_YET) return "";
     if (!now[name].seen) return `${what} can't be seen: ${now[name].why}.`;
@@ -69,10 +70,12 @@ function parked({ queue, ready, hint, why }, at) {
   return ready ? `${count} No queue wanted ${ready === 1 ? "it" : "them"}; once one does: ${hint}` : count;
 }
 
-function listeners({ shown: found, more }) {
+function listeners({ listeners: found, listeners_why: why, broker }) {
+  if (!found) return broker.seen && why !== NOT_YET ? `Which other queues are bound to the exchange can't be seen: ${why}.` : "";
+  if (!found.shown.length) return "";
   const each = ({ queue, keys, more_keys }) => `${queue} (${keys.join(", ")}${more_keys ? `, ${shown(more_keys)} more` : ""})`;
-  const rest = more ? `, and ${shown(more)} more` : "";
-  return `Also bound to the exchange: ${found.map(each).join(", ")}${rest}. Their counts are up to 10 s old, and in no sum below.`;
+  const rest = found.more ? `, and ${shown(found.more)} more` : "";
+  return `Also bound to the exchange: ${found.shown.map(each).join(", ")}${rest}. Their counts are up to 15 s old, and in no sum below.`;
 }
 
 function lose() {

@@ -189,6 +189,12 @@ def test_the_operator_looks_at_what_is_parked_and_sends_it_again(declared: Guard
                 [],
                 1,
             )
+            # Rights from before there was a parking queue: not only that access is refused.
+            declared.allow("reconcile", configure="[.]dead[.]desk$", read="[.]dead$")
+            refused = exchange.run(*reconcile, **declared.environ("reconcile"))
+            assert (refused.returncode, refused.stdout) == (1, ""), refused
+            assert f"this user may not look into {place!r}" in refused.stderr
+            assert refused.stderr.rstrip().endswith("delivery access apply")
             # A binding is nothing that a user may ask for: the copy is parked once more.
             again = ("replay", "--all", "--reason", "too early", "--json")
             assert _ids(unrouted(*again, **operator)) == [event_id]

@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pika.adapters.blocking_connection import BlockingConnection
-from support.answering import answering
+from support.answering import answering, between
 from support.exchange import Exchange, exchange_on
 from support.waiting import wait_for
 
@@ -19,6 +18,7 @@ from delivery.connection import connect
 from delivery.dead import dead_queue, dead_topology
 from delivery.listeners import MOST, MOST_KEYS, Listener, Listeners, listeners
 from delivery.management import Management
+from delivery.queue_list import listed
 from delivery.retry import retry_queue, retry_topology
 from delivery.routes import Route, topology_of
 from delivery.topology import declare
@@ -40,10 +40,17 @@ def others(exchange: Exchange) -> Iterator[BlockingConnection]:
                 connection.channel().queue_delete(name)
 
 
-def found(exchange: Exchange, management: Management | None = None) -> Listeners:
-    asked = management or exchange.config.management
-    assert asked is not None
-    return listeners(asked, exchange.config.namespace, retries=2)
+def found(exchange: Exchange, url: str | None = None) -> Listeners:
+    """What the plugin tells, or another one at *url*."""
+    config = exchange.config
+    told = listeners(replace(config, management_url=url or config.management_url))
+    assert told is not None
+    return told
+
+
+def plugin(exchange: Exchange) -> Management:
+    assert exchange.config.management is not None
+    return exchange.config.management
 
 
 def bind(connection: BlockingConnection, exchange: Exchange, queue: str, key: str) -> None:
@@ -93,19 +100,13 @@ def test_lanes_and_strangers_are_seen_and_their_counts(
     ) in shown
     assert f"  {stranger} (bulk.#, urgent.#): ready 3, unacked 0, consumers 0, queue kind" in shown
 
-    class Late(Management):
+    def delete_it(path: str) -> None:
         """The lane is deleted between two questions."""
+        if path.startswith("/api/queues/"):
+            exchange.delete_queue(urgent.queue)
 
-        def get(self, path: str) -> tuple[Any, Any]:
-            answer = super().get(path)
-            if path.endswith("/bindings/source"):
-                exchange.delete_queue(urgent.queue)
-            return answer
-
-    management = exchange.config.management
-    assert management is not None
-    late = found(exchange, Late(management.url, management.amqp_url))
-    assert [each.queue for each in late.shown] == [stranger]
+    with between(plugin(exchange), delete_it) as url:
+        assert [each.queue for each in found(exchange, url).shown] == [stranger]
     for queue in (retry_queue(urgent, 1), dead_queue(urgent)):
         exchange.delete_queue(queue)
 
@@ -132,10 +133,36 @@ def test_where_the_plugin_does_not_answer_nothing_is_claimed(
     run = exchange.run("status", "--json", **away)
     assert (run.returncode, json.loads(run.stdout)["listeners"]) == (0, None)
     assert "who else is bound to the exchange: not visible" in exchange.run("status", **away).stdout
-    with (
-        answering(200, b'{"error": "not what was asked for"}') as url,
-        pytest.raises(OSError, match="no bindings there"),
-    ):
-        found(exchange, replace(exchange.config.management, url=url))  # type: ignore[type-var]
     with pytest.raises(OSError, match="no management API"):
-        found(exchange, replace(exchange.config.management, url="http://127.0.0.1:9"))  # type: ignore[type-var]
+        found(exchange, "http://127.0.0.1:9")
+
+
+@pytest.mark.parametrize("body", [b'{"error": "not what was asked for"}', b"[7]", b"null", b"[{}]"])
+def test_an_answer_that_is_no_list_of_bindings_is_said_to_be_none(
+    exchange: Exchange, body: bytes
+) -> None:
+    with answering(200, body) as url, pytest.raises(OSError, match="no bindings there"):
+        found(exchange, url)
+
+
+def test_names_of_any_length_and_signs_are_found(
+    exchange: Exchange, others: BlockingConnection
+) -> None:
+    """In as few questions as fit; a name that differs in its capitals only is another queue."""
+    namespace = exchange.config.namespace
+    names = [f"{namespace}.{number}{'[*]é|' * 30}" for number in range(MOST)]
+    for name in names:
+        bind(others, exchange, name, "bulk.#")
+    others.channel().queue_declare(names[0].upper(), exclusive=True)
+    paths = list[str]()
+    with between(plugin(exchange), paths.append) as url:
+        assert [each.queue for each in found(exchange, url).shown] == names
+    assert len(paths) > 2
+
+
+@pytest.mark.parametrize("body", [b"[]", b"null", b'{"items": [{}]}'])
+def test_an_answer_that_is_no_list_of_queues_is_said_to_be_none(
+    exchange: Exchange, body: bytes
+) -> None:
+    with answering(200, body) as url, pytest.raises(OSError, match="no queues there"):
+        listed(replace(plugin(exchange), url=url), ["any"])

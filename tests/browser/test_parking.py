@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 from support.browser import Live
 from support.exchange import Exchange, exchange_on
@@ -68,13 +67,7 @@ def test_a_parked_message_is_seen_beside_the_exchange(
     live.page.set_viewport_size({"width": 390, "height": 844})
     expect(live.node("parked")).to_have_text("1")
     expect(box).to_be_focused()  # it was drawn anew
-    assert live.page.evaluate("document.documentElement.scrollWidth") <= 390
-    serious = [
-        each["id"]
-        for each in Axe().run(live.page).response["violations"]
-        if each["impact"] in ("serious", "critical")
-    ]
-    assert serious == []
+    live.assert_accessible()
 
     with connect(exchange.config.broker) as connection:
         connection.channel().queue_delete(unrouted_queue(exchange.config.exchange))

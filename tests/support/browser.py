@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -82,6 +83,18 @@ class Live:
     def await_number(self, recipient: str, row: str, number: int) -> None:
         shown = number + self.base.get((recipient, row), 0)
         expect(self.cell(recipient, row)).to_have_text(f"{shown:,}")
+
+    def assert_accessible(self) -> None:
+        """The page is no wider than the screen, and axe finds nothing serious."""
+        assert self.page.viewport_size is not None
+        wide = self.page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= self.page.viewport_size["width"]
+        serious = [
+            (each["id"], each["impact"], [node["target"] for node in each["nodes"]])
+            for each in Axe().run(self.page).response["violations"]
+            if each["impact"] in ("serious", "critical")
+        ]
+        assert serious == []
 
     def measured(self, what: str) -> Any:
         return self.page.evaluate(f"window.livePage.{what}")

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from support.loops import run
+
 from delivery.group_commit import MOST, GroupCommit
 
 SECONDS = 20.0
@@ -60,7 +62,7 @@ def answers_of(
         await asyncio.wait([first, *rest.values()])
         return [outcome(each) for each in (first, *rest.values())]
 
-    return asyncio.run(asyncio.wait_for(callers(), SECONDS))
+    return run(asyncio.wait_for(callers(), SECONDS))
 
 
 def test_what_comes_during_a_commit_is_in_the_next_one() -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import asdict
 from importlib.resources import files
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from delivery.contract import PublishMaterial
 from delivery.errors import DeliveryError
 from delivery.handling import Effect
 from delivery.inbox import once
+from delivery.listeners import Listener, Listeners
 from delivery.live import Onlooker
 from delivery.live_counts import LATEST, Counts, Outgoing, Receipts, count
 from delivery.live_snapshot import PARKED, Places, snapshot
@@ -173,6 +176,25 @@ def test_what_was_not_seen_is_none_in_the_snapshot_and_says_why() -> None:
     for each in found["recipients"]:
         values = {each[name] for name in ("ready", "consumers", "retry", "dead", "receipts", "sum")}
         assert values == {None}
+
+
+def test_who_listens_is_shown_no_longer_than_it_is_said_to_be_old() -> None:
+    """Nobody looked for a minute, or the plugin took half of one: no count is passed on."""
+    lane = Listener("audit.urgent", ("urgent.#",), 0, "classic", 7, 0, 1, None, None)
+    nothing: Seen[Counts] = Seen(None, "", 0.0, 0.0)
+    blind: Seen[Places] = Seen(None, "", 0.0, 0.0)
+    unasked: Seen[Mapping[str, Sample]] = Seen({}, "", 0.0, 0.0)
+
+    def told(value: Listeners | None, *, ago: float = 0.0, took: float = 0.0) -> tuple[object, str]:
+        seen = Seen(value, "", time.time() - ago, took)
+        found = snapshot(nothing, blind, unasked, listeners=seen, calm=60.0)
+        return found["listeners"], found["listeners_why"]
+
+    found = Listeners((lane,), 0)
+    assert told(found, ago=5.0, took=1.0) == (asdict(found), "")
+    late = (None, "the management plugin is slow, or nobody has looked for long")
+    assert told(found, ago=60.0) == told(found, ago=1.0, took=30.0) == late
+    assert told(None) == (None, "the management plugin's address is not known")
 
 
 def parking(ready: int | None = 3, *, held: bool = False, at: float = 0.0) -> Parked:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import re
 import uuid
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 from support.exchange import environment
+from support.loops import run
 
 from delivery.cast import Cast
 from delivery.errors import DeliveryError
@@ -209,8 +208,7 @@ def ask(acted: list[Order]) -> Ask:
             async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as own:
                 return await own.request(method, path, **request)
 
-        with ThreadPoolExecutor() as pool:  # a browser test before may have left a loop in ours
-            return pool.submit(asyncio.run, asked()).result()
+        return run(asked())
 
     return ask
 
