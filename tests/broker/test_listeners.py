@@ -71,7 +71,7 @@ def test_lanes_and_strangers_are_seen_and_their_counts(
     stranger = f"stranger-{namespace}"
     bind(others, exchange, stranger, "urgent.#")
     bind(others, exchange, stranger, "bulk.#")
-    for queue in (retry_queue(urgent, 1), dead_queue(urgent)):
+    for queue in (retry_queue(urgent, 1), dead_queue(urgent), dead_queue(urgent)):
         exchange.put("audit", b"{}", "e-1", queue=queue)
     channel = others.channel()
     for _ in range(3):
@@ -82,7 +82,7 @@ def test_lanes_and_strangers_are_seen_and_their_counts(
 
     wanted = Listeners(
         (
-            Listener(urgent.queue, ("urgent.*",), 0, "classic", 1, 2, 1, 1, 1),
+            Listener(urgent.queue, ("urgent.*",), 0, "classic", 1, 2, 1, 1, 2),
             Listener(stranger, ("bulk.#", "urgent.#"), 0, "classic", 3, 0, 0, None, None),
         ),
         0,
@@ -95,7 +95,7 @@ def test_lanes_and_strangers_are_seen_and_their_counts(
     shown = exchange.run("status").stdout
     assert "also bound to the exchange (up to 10 s ago), and in no sum here:" in shown
     assert (
-        f"  {urgent.queue} (urgent.*): ready 1, unacked 2, consumers 1, retry 1, dead 1,"
+        f"  {urgent.queue} (urgent.*): ready 1, unacked 2, consumers 1, retry 1, dead 2,"
         " queue kind classic"
     ) in shown
     assert f"  {stranger} (bulk.#, urgent.#): ready 3, unacked 0, consumers 0, queue kind" in shown
