@@ -17,11 +17,11 @@ function park(plan, place, way) {
   return plan;
 }
 
-// Below all: queues of others that the exchange routes to, by one pipe that each hangs on.
-function hang(plan, places, from, x) {
+// Below all: queues of others that the exchange routes to, each by its own way off one pipe.
+function hang(plan, places, way) {
   places.forEach((place, n) => {
     plan.nodes[`listener-${n}`] = place;
-    plan.edges[`exchange>listener-${n}`] = line(from, [x, from[1] + 20], [x, place.y - 12], [place.cx, place.y - 12], [place.cx, place.y]);
+    plan.edges[`exchange>listener-${n}`] = line(...way(place));
   });
   if (places.length) plan.height = places.at(-1).bottom + plan.name + 10;
   return plan;
@@ -54,7 +54,7 @@ export function wide(recipients, retries, parking, listeners) {
   const plan = { width: 1280, height: lane * recipients.length, nodes, edges, name: 17, count: 42, small: 28 };
   if (parking) park(plan, box(482, middle + 84, 166, 62), line([565, middle + 46], [565, middle + 84]));
   const places = Array.from({ length: listeners }, (_, n) => box(482 + (n % 2) * 404, plan.height + 20 + Math.floor(n / 2) * 100, 388, 62));
-  return hang(plan, places, [504, middle + 46], 467);
+  return hang(plan, places, (to) => [[504, middle + 46], [467, middle + 66], [467, to.y - 12], [to.cx, to.y - 12], [to.cx, to.y]]);
 }
 
 export function tall(recipients, retries, parking, listeners) {
@@ -84,6 +84,7 @@ export function tall(recipients, retries, parking, listeners) {
   });
   const plan = { width: 390, height: 608, nodes, edges, name: 13, count: 27, small: 20 };
   if (parking) park(plan, box(304, 112, 82, 58), line([280, 141], [304, 141]));
-  const places = Array.from({ length: listeners }, (_, n) => box(4, plan.height + 18 + n * 88, 382, 56));
-  return hang(plan, places, [195, 170], 390 / recipients.length);
+  const places = Array.from({ length: listeners }, (_, n) => box(24, plan.height + 24 + n * 88, 362, 56));
+  const gap = 390 / recipients.length, turn = plan.height + 8;
+  return hang(plan, places, (to) => [[195, 170], [gap, 190], [gap, turn], [8, turn], [8, to.cy], [to.x, to.cy]]);
 }
