@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from delivery.report_page import page
 from delivery.terminal import plain
 
 __all__ = ["as_data", "summary", "write_report"]
+
+SHOWN = 10  # ids of one difference in the lines for people; the report has all
 
 
 def summary(run: Run) -> Iterator[str]:
@@ -31,8 +34,17 @@ def summary(run: Run) -> Iterator[str]:
     for fault, count in sorted(Counter(h.fault for h in run.healed if h.fault).items()):
         yield f"lost by the broker and healed by reconcile: {count}, explained by {fault}"
     for line in run.differences:
-        yield f"DIFFERENCE: {line}"
+        yield f"DIFFERENCE: {_short(line)}"
     yield "THIS DOES NOT ADD UP" if run.differences else "everything adds up"
+
+
+def _short(difference: str) -> str:
+    """Cut the ids that a difference ends with, if there are many."""
+    found = re.fullmatch(r"(.*: \d+: )(.*)", difference)
+    ids = found[2].split(", ") if found else []
+    if not found or len(ids) <= SHOWN:
+        return difference
+    return f"{found[1]}{', '.join(ids[:SHOWN])} and {len(ids) - SHOWN} more (--report names all)"
 
 
 def as_data(run: Run, seed: int) -> dict[str, Any]:

@@ -69,7 +69,7 @@ def tally(entries: Collection[Entry], facts: Facts) -> Tally:
 
 
 def differences(entries: Collection[Entry], facts: Facts, accounts: Iterable[Account]) -> list[str]:
-    """Return everything that is not as promised, one sentence each, naming the ids."""
+    """Return everything that is not as promised, one sentence each, naming all its ids."""
     titles = {entry.event_id: entry.title for entry in entries}
     accepted = titles.keys()
     found = [*_accounted(accounts)]
@@ -135,5 +135,4 @@ def _named(what: str, ids: Iterable[str]) -> list[str]:
     chosen = sorted(ids)
     if not chosen:
         return []
-    shown = ", ".join(chosen[:10]) + (" ..." if len(chosen) > 10 else "")
-    return [f"{what}: {len(chosen)}: {shown}"]
+    return [f"{what}: {len(chosen)}: {', '.join(chosen)}"]

@@ -17,7 +17,7 @@ from delivery.report_page import COLOURS, page
 from delivery.reporting import as_data, summary, write_report
 from delivery.schedule import Planned
 from delivery.timeline import Sample
-from delivery.verdict import Tally
+from delivery.verdict import Facts, Tally, differences
 
 
 def sample(at: float, pending: int | None) -> Sample:
@@ -110,6 +110,23 @@ def test_whatever_a_difference_says_is_text() -> None:
     shown = page(as_data(run(differences=["<script>alert(1)</script>"]), 7))
     assert "<p class='wrong'>&lt;script&gt;alert(1)&lt;/script&gt;</p>" in shown
     assert "<script" not in shown
+
+
+def test_every_id_is_in_the_report_and_the_first_ones_are_in_the_summary() -> None:
+    """Forty lines of ids on a screen help nobody; a report that leaves some out helps less."""
+    ids = [f"e-{number:02}" for number in range(12)]
+    facts = Facts(outbox=ids, audit=[], catalog={})
+    wrong = differences([], facts, [])
+    assert wrong == [f"in the outbox, and no client was told: 12: {', '.join(ids)}"]
+    data = as_data(run(differences=wrong), 7)
+    assert data["differences"] == wrong
+    assert ids[-1] in page(data)
+    shown = [*summary(run(differences=wrong))][-2]
+    first = ", ".join(ids[:10])
+    assert shown == (
+        f"DIFFERENCE: in the outbox, and no client was told: 12: {first}"
+        " and 2 more (--report names all)"
+    )
 
 
 def test_each_kind_shows_what_was_healed_because_of_it() -> None:

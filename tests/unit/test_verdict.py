@@ -197,9 +197,8 @@ def test_every_kind_of_loss_is_counted() -> None:
         assert not replace(tally(ENTRIES, RIGHT), **{wrong: 1}).clean
 
 
-def test_a_long_list_of_ids_is_cut() -> None:
+def test_every_id_is_named_however_many() -> None:
     entries = [Entry(f"e-{n:02}", "m-1", n, "t", 0.0) for n in range(1, 13)]
     facts = replace(RIGHT, outbox={e.event_id for e in entries}, audit=[], catalog={})
     (said,) = [line for line in differences(entries, facts, []) if line.startswith("audit has no")]
-    assert said.startswith("audit has no entry for: 12: e-01, e-02,")
-    assert said.endswith("e-10 ...")
+    assert said == f"audit has no entry for: 12: {', '.join(e.event_id for e in entries)}"
