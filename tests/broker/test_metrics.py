@@ -9,12 +9,15 @@ from pathlib import Path
 
 import httpx
 import pytest
+import yaml
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from support.exchange import Exchange, exchange_on
 from support.waiting import wait_for
+from typer.testing import CliRunner
 
 from delivery.broker import Broker
+from delivery.cli import app
 from delivery.connection import connect
 from delivery.process import free_ports
 
@@ -179,6 +182,66 @@ def test_the_names_obey_the_rules_and_nothing_else_is_asked_for(exchange: Exchan
         for group in re.findall(r"by \(([\w, ]+)\)", text):
             used |= set(group.split(", "))
         assert used <= LABELS
+
+
+def closed(text: str) -> bool:
+    """Say whether each bracket of *text* is closed, in order; a hole in a quoted text is none."""
+    left = re.sub(r'"[^"]*"', "", text)
+    left = re.sub(r"[^][(){}]", "", left)
+    while (fewer := re.sub(r"\(\)|\[\]|\{\}", "", left)) != left:
+        left = fewer
+    return not left and text.count('"') % 2 == 0
+
+
+def test_the_alerts_are_a_file_of_rules() -> None:
+    """Every rule has what Prometheus and who is woken up need; its command exists."""
+    (group,) = yaml.safe_load((MONITORING / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    assert group["name"] == "delivery"
+    for rule in group["rules"]:
+        assert {*rule} - {"for"} == {"alert", "expr", "labels", "annotations"}
+        assert re.fullmatch(r"Delivery[A-Za-z]+", rule["alert"])
+        assert closed(rule["expr"]), rule["expr"]
+        assert re.fullmatch(r".+ (>|==) [0-9.]+", rule["expr"], re.S)
+        assert re.fullmatch(r"[1-9][0-9]*[sm]", rule.get("for", "1m"))
+        assert rule["labels"]["severity"] in ("page", "ticket")
+        told = rule["annotations"]
+        assert {*told} == {"summary", "description"}
+        for text in told.values():
+            assert closed(text), text
+            for hole in re.findall(r"{{(.*?)}}", text):
+                assert re.fullmatch(r" \$(labels\.\w+|value( \| humanize\w*)?) ", hole), text
+        for words in re.findall(r"\bdelivery ([a-z ]+[a-z])", told["description"]):
+            asked = [*words.split(), "--help"]
+            assert CliRunner().invoke(app, asked).exit_code == 0, words
+    names = [rule["alert"] for rule in group["rules"]]
+    assert len({*names}) == len(names)
+
+
+def test_the_dashboard_is_one_that_grafana_imports() -> None:
+    """Panels with numbers and places of their own, from the data source that is chosen there."""
+    dashboard = json.loads((MONITORING / "grafana.json").read_text(encoding="utf-8"))
+    assert {"title", "uid", "schemaVersion", "panels"} <= {*dashboard}
+    (chosen,) = dashboard["templating"]["list"]
+    source = {"type": chosen["query"], "uid": f"${{{chosen['name']}}}"}
+    assert source["type"] == "prometheus"
+    taken: set[tuple[int, int]] = set()
+    for panel in dashboard["panels"]:
+        assert panel["type"] == "timeseries"
+        assert panel["title"]
+        assert panel["datasource"] == source
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24  # Grafana's columns
+        columns, lines = range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"])
+        place = {(column, line) for column in columns for line in lines}
+        assert not place & taken, panel["title"]
+        taken |= place
+        references = [target["refId"] for target in panel["targets"]]
+        assert len({*references}) == len(references)
+        for target in panel["targets"]:
+            assert closed(target["expr"]), target["expr"]
+            assert target["legendFormat"]
+    numbers = [panel["id"] for panel in dashboard["panels"]]
+    assert len({*numbers}) == len(numbers)
 
 
 def test_a_taken_port_is_said_in_one_sentence(exchange: Exchange) -> None:
