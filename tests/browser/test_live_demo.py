@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+from pika.exceptions import AMQPError
 from playwright.sync_api import Route, expect
 from support.browser import Live
+from support.exchange import environment
+
+from delivery.broker import Broker, save
+from delivery.cast import Cast
+from delivery.connection import BrokerSettings, connect
 
 HOSTILE = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
@@ -126,6 +135,37 @@ def test_a_paused_one_holds_a_cut_one_comes_back_a_killed_api_is_said(stage: Liv
     stage.act("start audit")
     stage.await_number("audit", "applied", 1)
     expect(stage.verdict).to_have_text("Everything adds up")
+
+
+def test_a_broker_that_is_ours_is_restarted_and_one_that_was_given_is_not(
+    breakable_broker: Broker, stage: Live, tmp_path: Path, open_page: Callable[..., Live]
+) -> None:
+    """Everybody comes back, and what waited in a queue before the restart is applied after it."""
+    restart = '[data-action="restart-broker"]'
+    expect(stage.page.locator(restart)).to_be_disabled()
+    assert breakable_broker.machine is not None
+    save(breakable_broker.machine, tmp_path / "broker.json")  # as `delivery broker up` leaves it
+    cast = Cast(["--data", str(tmp_path)], environment(), tmp_path / "logs")
+    with cast.curtain():
+        demo = cast.start("demo", ["demo", "--live", "--port", "0", "--no-browser"])
+        (url,) = re.findall(r"http://\S+/", demo.await_event("page at ", seconds=60))
+        live = open_page(url)
+        live.act("kill audit")
+        live.act("burst")
+        live.await_number("catalog", "applied", 100)
+        live.await_number("audit", "ready", 100)
+        guest = connect(BrokerSettings(url=breakable_broker.amqp_url, name="guest"))
+        live.page.locator(restart).click()
+        expect(live.page.locator("#said")).to_have_text("the broker was restarted", timeout=60_000)
+        with pytest.raises(AMQPError):
+            guest.process_data_events()
+        live.await_number("audit", "ready", 100)
+        live.act("start audit")
+        live.await_number("audit", "applied", 100)
+        expect(live.verdict).to_have_text("Everything adds up")
+        live.page.keyboard.press("p")
+        live.await_number("catalog", "applied", 101)
+        assert demo.stop() == 0
 
 
 def test_keys_are_commands_only_where_nobody_writes_and_only_if_wanted(stage: Live) -> None:
