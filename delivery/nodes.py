@@ -25,13 +25,14 @@ class NodeState:
 
 
 def node_states(management: Management, prefix: str) -> list[NodeState]:
-    """Return all nodes, seen with the queues whose names begin with *prefix*.
+    """Return all nodes, seen with the virtual host's queues whose names begin with *prefix*.
 
     Raises OSError, and DeliveryError if there is no such queue: nobody knows what would be missed.
     As one node's management plugin tells it, which must not be the node that goes: a drained one
     does not answer. That a node is drained it hears some seconds late, and on 3.10 never.
     """
-    queues = [each for each in management.get("/api/queues")[0] if _counts(each, prefix)]
+    told, _ = management.get(f"/api/queues/{management.vhost}")
+    queues = [each for each in told if _counts(each, prefix)]
     if not queues:
         raise DeliveryError(f"the broker has no queue whose name begins with {prefix!r}")
     return [_state(each, queues) for each in management.get("/api/nodes")[0]]

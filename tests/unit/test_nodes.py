@@ -22,9 +22,12 @@ class Told:
 
     queues: list[dict[str, Any]]
     nodes: list[dict[str, Any]]
+    vhost: str = "ours"
 
     def get(self, path: str) -> tuple[list[dict[str, Any]], None]:
-        return {"/api/queues": self.queues, "/api/nodes": self.nodes}[path], None
+        ours = [each for each in self.queues if each.get("vhost", "ours") == self.vhost]
+        answers = {"/api/queues": self.queues, "/api/queues/ours": ours, "/api/nodes": self.nodes}
+        return answers[path], None
 
 
 def against(*queues: dict[str, Any], **nodes: dict[str, Any]) -> list[str]:
@@ -64,6 +67,14 @@ def test_a_classic_queue_goes_with_its_node() -> None:
     assert against(classic("two")) == ["d.c lives on two alone"]
     assert against(quorum(NODES, NODES), classic("two", exclusive=True)) == []
     assert against(quorum(NODES, NODES), quorum(("one",), ("one",), name="other.q")) == []
+
+
+def test_a_queue_of_the_same_name_in_another_virtual_host_is_another_exchange_s() -> None:
+    """It speaks neither against a node nor for it."""
+    strange = classic("two", vhost="theirs")
+    assert against(quorum(NODES, NODES), strange) == []
+    with pytest.raises(DeliveryError, match=r"no queue whose name begins with 'd\.'"):
+        against(strange)
 
 
 def test_a_node_that_is_stopped_or_drained_is_named() -> None:
