@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -102,6 +103,7 @@ def options(
 def main() -> None:
     """Run the command line; an error is one sentence on standard error, and exit code 1."""
     try:
+        _refuse_unreadable(sys.argv[1:], os.environ)
         app()
     except SystemExit:
         raise  # the usual end: not a reason to import pika, as the last clause does
@@ -115,6 +117,17 @@ def main() -> None:
 
         print(f"error: {describe(error)}", file=sys.stderr)  # noqa: T201
         sys.exit(1)
+
+
+def _refuse_unreadable(arguments: Sequence[str], environ: Mapping[str, str]) -> None:
+    # What is not UTF-8 can be put into no store, no message and no URL. It may be a password.
+    given = {f"argument {number}": each for number, each in enumerate(arguments, 1)}
+    given |= {name: each for name, each in environ.items() if name.startswith("DELIVERY_")}
+    for name, text in given.items():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise DeliveryError(f"{name} is not UTF-8") from None
 
 
 def _known_errors() -> tuple[type[Exception], ...]:

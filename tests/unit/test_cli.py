@@ -518,3 +518,14 @@ def test_watching_goes_on_without_a_broker_and_stops_when_asked(tmp_path: Path) 
 def test_a_namespace_that_would_not_do_is_refused(name: str) -> None:
     """It becomes part of every name on the broker."""
     assert_one_sentence(delivery("--namespace", name, "topology", "lint"), "no namespace")
+
+
+def test_what_is_not_utf_8_is_said_and_not_shown(tmp_path: Path) -> None:
+    """Some terminals send it for a letter: no store could keep it. It may be a password."""
+    strange = os.fsdecode(b"caf\xe9")
+    data = ("--data", str(tmp_path))
+    ended = delivery(*data, "dead", "drop", "catalog", "--id", "x", "--reason", strange)
+    assert_one_sentence(ended, "argument 9 is not UTF-8")
+    environ = environment(DELIVERY_AMQP_PASSWORD=strange, DELIVERY_AMQP_URL="amqp://a@127.0.0.1:9")
+    ended = delivery(*data, "ledger", environ=environ)
+    assert_one_sentence(ended, "DELIVERY_AMQP_PASSWORD is not UTF-8")
