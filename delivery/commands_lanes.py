@@ -157,13 +157,21 @@ def replay(
         def record(message: Unrouted) -> None:
             acts.extend(store.begin("replay", "unrouted", [(message.key, "unrouted")], **about))
 
-        keys = {each.key for each in look(connection, topology, exchange)}
-        if strangers := sorted(set(ids or ()) - keys):
-            raise DeliveryError(f"not parked in {exchange!r}: {', '.join(strangers)}")
-        chosen = keys if every else set(ids or ())
+        chosen = _chosen(look(connection, topology, exchange), ids, exchange)
         sent = replay_unrouted(connection, publisher, topology, exchange, chosen, record=record)
         store.conclude([(act, "sent") for act in acts])
     _show(sent, as_json=as_json)
+
+
+def _chosen(found: list[Unrouted], ids: list[str] | None, exchange: str) -> set[str]:
+    """Return the keys named by *ids*; without any, all. DeliveryError for what would not go."""
+    if not ids:
+        return {each.key for each in found}
+    if strangers := sorted(set(ids) - {each.key for each in found}):
+        raise DeliveryError(f"not parked in {exchange!r}: {', '.join(strangers)}")
+    if stay := sorted(set(ids) - {each.key for each in found if each.wanted}):
+        raise DeliveryError(f"no queue wants it, so it stays parked: {', '.join(stay)}")
+    return set(ids)
 
 
 def _show(messages: list[Unrouted], *, as_json: bool) -> None:
@@ -171,7 +179,9 @@ def _show(messages: list[Unrouted], *, as_json: bool) -> None:
         names = ("key", "exchange", "routing_key", "wanted")
         show_json([{name: getattr(each, name) for name in names} for each in messages])
         return
+    from delivery.visible import visible
+
     for each in messages:
         now = "a queue wants it now" if each.wanted else "no queue wants it"
-        typer.echo(f"{each.key}  {each.exchange} {each.routing_key!r}: {now}")
+        typer.echo(f"{visible(each.key)}  {each.exchange} {each.routing_key!r}: {now}")
     typer.echo(f"{len(messages)} message(s)")

@@ -159,15 +159,22 @@ def test_a_replay_is_in_the_trail_before_it_is_sent(exchange: Exchange) -> None:
 
 
 def test_a_choice_that_is_none_is_refused(exchange: Exchange) -> None:
-    """Neither or both of --id and --all; an id that is not parked; no parking queue at all."""
+    """Neither or both of --id and --all; an id that is not parked, or stays so; no parking queue.
+
+    A strange id moves no cursor where it is listed.
+    """
     exchange.start("relay")
     assert "delivery unrouted declare" in exchange.run("unrouted", "list").stderr
     parsed(exchange, "declare")
+    send(exchange, "m-\n1", "typo.material")
+    listed = exchange.run("unrouted", "list").stdout.splitlines()
+    assert listed[0].startswith("m-\\n1  "), listed
 
     for words, said in (
         ((), "say which messages"),
         (("--all", "--id", "m-1"), "say which messages"),
         (("--id", "m-9"), "not parked"),
+        (("--id", "m-\n1"), "no queue wants it"),
     ):
         ended = exchange.run("unrouted", "replay", "--reason", "r", *words)
         assert (ended.returncode, ended.stdout) == (1, "")
