@@ -18,6 +18,7 @@ __all__ = [
     "one_instant",
     "open_postgres",
     "reading",
+    "refused",
     "savepoint",
     "storable",
     "transaction",
@@ -40,10 +41,11 @@ _SETTINGS = {
 }
 _INSTALLING = 5_672_015  # an advisory lock of our own: who creates or changes tables
 # Unreachable, full, out of memory, shutting down, broken disks; deadlocked, locked, read-only,
-# ended for its silence: a later attempt may do (SQLSTATE, classes and codes). Not: one message's
-# data that is too large (54000), or a statement that was cancelled (57014), as it would be again.
+# ended for its silence, without a right that somebody may give: a later attempt may do (SQLSTATE,
+# classes and codes). Not: one message's data that is too large (54000), or a statement that was
+# cancelled (57014), as it would be again.
 _CLASSES = {"08", "53", "57", "58"}
-_CODES = {"40001", "40P01", "55P03", "25006", "25P03"}
+_CODES = {"40001", "40P01", "55P03", "25006", "25P03", "42501"}
 _CANCELLED = "57014"
 
 
@@ -56,7 +58,7 @@ def open_postgres(url: str, *schemas: Schema, name: str = "delivery") -> Connect
     StoreUnavailable, and DeliveryError for a URL that is none and for rights that are missing.
     """
     _check(url)
-    with _translated(), _refused():
+    with _translated(), refused():
         store = psycopg.connect(
             url,
             autocommit=True,  # transactions are begun where they are seen
@@ -148,7 +150,8 @@ def _translated(only: Connection | None = None) -> Iterator[None]:
 
 
 @contextmanager
-def _refused() -> Iterator[None]:
+def refused() -> Iterator[None]:
+    """Raise DeliveryError for a table that is not there, and for rights that are missing."""
     try:
         yield
     except psycopg.ProgrammingError as error:

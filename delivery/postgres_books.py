@@ -8,7 +8,7 @@ from itertools import count
 
 from delivery.handling import Effect
 from delivery.ledger_stores import Publisher, Recipient, Shelves
-from delivery.postgres import Connection, open_postgres, transaction
+from delivery.postgres import Connection, open_postgres, refused, transaction
 from delivery.postgres_inbox import pruned_before
 from delivery.postgres_outbox import removed
 
@@ -63,7 +63,11 @@ def _recipient(url: str, name: str) -> Iterator[Recipient]:
 
 @contextmanager
 def _one_instant(url: str) -> Iterator[Connection]:
-    with closing(open_postgres(url, name="delivery ledger")) as store, transaction(store) as tx:
+    with (
+        closing(open_postgres(url, name="delivery ledger")) as store,
+        refused(),  # it creates no tables: another database has none
+        transaction(store) as tx,
+    ):
         tx.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         # It locks nothing, and it is silent while the broker's dead messages are looked at.
         tx.execute("SET LOCAL idle_in_transaction_session_timeout = 0")

@@ -193,6 +193,25 @@ def test_a_connection_that_is_lost_in_a_handler_settles_nothing(world: World, op
     assert audited(other) == [("m-0", 1), ("m-1", 1), ("m-2", 1)]
 
 
+def test_a_right_that_is_missing_settles_nothing(world: World, opened: Any) -> None:
+    """No message is at fault: all would be dead before somebody has given it."""
+    world.declare(routes=[world.audit])
+    world.publish(event("m-1"), event("m-2"))
+    store = opened()
+
+    def apply(of: Event, tx: Connection) -> Effect:
+        tx.execute("SET LOCAL ROLE pg_monitor")
+        tx.execute("SELECT FROM pg_authid")  # which it may not read
+        return postgres_append(of, tx)
+
+    def policy(delivery: Any, error: Exception) -> Any:
+        raise error
+
+    with pytest.raises(StoreUnavailable, match="permission denied"):
+        consume(world, store, once(world.audit, apply), on_failure=policy)
+    wait_for(lambda: world.ready(world.audit.queue) == 2, "the broker has them back")
+
+
 def test_trouble_with_a_database_of_the_handlers_own_is_a_failed_message(
     world: World, opened: Any
 ) -> None:

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from delivery import postgres_inbox, postgres_outbox
+from delivery.errors import DeliveryError
 from delivery.handling import Effect
 from delivery.ledger import Account, Books, account
 from delivery.ledger_stores import Publisher, Recipient, Shelves, sqlite_shelves
@@ -170,3 +171,12 @@ def test_a_recipient_that_is_not_in_postgresql_is_in_its_file(
     shelves = postgres_shelves(database, {}, sqlite_shelves(stores))
     with shelves.recipient("audit") as books:
         assert list(books.receipts()) == [("a", Effect.APPLIED)]
+
+
+def test_a_database_without_the_tables_is_said(database: str, tmp_path: Path) -> None:
+    """The ledger creates none: it may have been shown the wrong one."""
+    shelves = postgres_shelves(database, {"catalog": database}, sqlite_shelves(Stores(tmp_path)))
+    with pytest.raises(DeliveryError, match='"outbox_removed" does not exist'):
+        shelves.publisher().__enter__()
+    with pytest.raises(DeliveryError, match='"receipts_pruned" does not exist'):
+        shelves.recipient("catalog").__enter__()
