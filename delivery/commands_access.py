@@ -65,15 +65,16 @@ def apply_command(
 
     Example: delivery access apply --generate
     """
-    from delivery.passwords import passwords_for
+    from delivery.passwords import only_writer, passwords_for
     from delivery.users import apply, vhost_of
 
     users, folder = _planned(context), _folder(context, passwords)
     config, management = _broker(context)
     terminal: Terminal = context.obj
     roles = [each.role for each in users]
-    known = passwords_for(roles, terminal.environ, folder, generate=generate)
-    apply(management, vhost_of(config.broker.url), users, known)
+    with only_writer(folder):
+        known = passwords_for(roles, terminal.environ, folder, generate=generate)
+        apply(management, vhost_of(config.broker.url), users, known)
     if as_json:
         show_json({"applied": [each.user for each in users], "broker": config.broker.address})
         return

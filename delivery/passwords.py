@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import base64
+import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from delivery.address import PASSWORD, PASSWORD_FILE, given_password
 from delivery.errors import DeliveryError
 
-__all__ = ["file_for", "hashed", "matches", "passwords_for"]
+__all__ = ["file_for", "hashed", "matches", "only_writer", "passwords_for"]
 
 SALT = 4  # bytes; rabbit_password_hashing_sha256 (RabbitMQ, "Passwords")
 
@@ -42,6 +44,24 @@ def passwords_for(
             _write(file, secrets.token_urlsafe(24))
         found[role] = given or given_password({PASSWORD_FILE: str(file)})
     return found
+
+
+@contextmanager
+def only_writer(folder: Path) -> Iterator[None]:
+    """Wait for whoever else puts *folder*'s passwords on the broker.
+
+    A file would have one's, and the broker the other's. Without the folder there are no files.
+    """
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except FileNotFoundError:
+        yield
+        return
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def hashed(password: str, salt: bytes | None = None) -> str:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
 import urllib.error
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -15,7 +12,7 @@ from delivery.access import Access
 from delivery.connection import describe
 from delivery.errors import DeliveryError
 from delivery.management import Management
-from delivery.passwords import file_for
+from delivery.passwords import file_for, only_writer
 from delivery.users import apply, differences
 
 __all__ = ["disconnect", "rotate"]
@@ -36,7 +33,7 @@ def rotate(management: Management, vhost: str, access: Access, folder: Path) -> 
             " delivery access apply, then restart the service"
         )
     differences(management, vhost, [access], {})  # who may not see users may not change one
-    with _alone(folder):
+    with only_writer(folder):
         password = secrets.token_urlsafe(24)
         _write(file, password)
         try:
@@ -46,17 +43,6 @@ def rotate(management: Management, vhost: str, access: Access, folder: Path) -> 
                 f"{file} has a new password that the broker may not have: delivery access apply,"
                 f" as soon as it can ({describe(error)})"
             ) from error
-
-
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Wait for whoever else rotates: the file would have one's password, the broker the other's."""
-    lock = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
 
 
 def _write(file: Path, password: str) -> None:

@@ -16,7 +16,7 @@ from support.guarded import Guarded, guarded_exchange
 from support.publishing import publishing
 from support.waiting import wait_for
 
-from delivery import rotation
+from delivery import cli, rotation, users
 from delivery.broker import Broker
 from delivery.changing import change_queues, plan_change
 from delivery.confirms import Outcome
@@ -424,6 +424,29 @@ def test_two_who_rotate_at_once_leave_one_password(
     about = (management, "/", guarded.users["audit"], guarded.folder)
     other = threading.Thread(target=rotation.rotate, args=about)
     rotation.rotate(*about)
+    other.join(20)
+
+    assert guarded.differences() == []
+
+
+def test_who_rotates_waits_for_who_applies(
+    guarded: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has read the old password, and would put it on the broker after the new one."""
+    about = (guarded.management, "/", guarded.users["audit"], guarded.folder)
+    other = threading.Thread(target=rotation.rotate, args=about)
+
+    def slow(*arguments: Any) -> None:
+        other.start()
+        other.join(1.0)  # it has overtaken by then, unless it waits
+        apply(*arguments)
+
+    apply = users.apply
+    monkeypatch.setattr(users, "apply", slow)
+    for name, value in guarded.exchange.environ.items():
+        monkeypatch.setenv(name, value)
+    command = ("access", "apply", "--passwords", str(guarded.folder))
+    cli.app([*guarded.exchange.options, *command], standalone_mode=False)
     other.join(20)
 
     assert guarded.differences() == []
