@@ -13,7 +13,7 @@ from delivery.connection import describe
 from delivery.errors import DeliveryError
 from delivery.management import Management
 from delivery.passwords import file_for, only_writer
-from delivery.users import apply, differences
+from delivery.users import apply, differences, is_known
 
 __all__ = ["disconnect", "rotate"]
 
@@ -59,8 +59,11 @@ def disconnect(management: Management, user: str) -> int:
     """Close *user*'s connections, and return how many there were. Raises OSError.
 
     A service comes back by itself, with the password that it read when it started. The plugin
-    hears of a connection some seconds late.
+    hears of a connection some seconds late. Raises DeliveryError for a user that there is not, and
+    for a login that is no administrator's: it would be shown its own connections, and no other.
     """
+    if not is_known(management, user):
+        raise DeliveryError(f"the broker has no user {user!r}")
     told, _ = management.get("/api/connections")
     return sum(_closed(management, each["name"]) for each in told if each.get("user") == user)
 

@@ -14,7 +14,7 @@ from delivery.errors import DeliveryError
 from delivery.management import Management
 from delivery.passwords import hashed, matches
 
-__all__ = ["apply", "definitions", "differences", "remove", "vhost_of"]
+__all__ = ["apply", "definitions", "differences", "is_known", "remove", "vhost_of"]
 
 HASHING = "rabbit_password_hashing_sha256"
 
@@ -68,6 +68,11 @@ def differences(
             found.append(f"{access.user}: another password")
         found += _wrong_rights(management, vhost, access)
     return found
+
+
+def is_known(management: Management, user: str) -> bool:
+    """Say whether the broker has *user*. Raises OSError, and DeliveryError if it is not told."""
+    return _get(management, f"/api/users/{_part(user)}") is not None
 
 
 def definitions(

@@ -399,6 +399,10 @@ def test_who_may_not_rotate_changes_no_file(guarded: Guarded) -> None:
         refused = guarded.exchange.run("access", "rotate", "catalog", *kept, **given)
         assert (refused.returncode, said in refused.stderr) == (1, True), refused.stderr
         assert file_for(folder, "catalog").read_text() == before
+    # It is shown its own connections, and no other's: none was closed.
+    ended = guarded.exchange.run("access", "disconnect", "relay", **guarded.environ("operator"))
+    assert (ended.returncode, ended.stdout) == (1, ""), ended
+    assert "needs an administrator" in ended.stderr
     asked = guarded.exchange.run("cluster", "check", **guarded.environ("relay"))
     assert f"Unauthorized (the management API at {plugin}, to user " in asked.stderr
     dead = guarded.exchange.run("dead", "groups", **guarded.environ("relay"))

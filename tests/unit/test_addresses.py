@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import socket
+import struct
+import threading
+
+import pytest
+
 from delivery.addresses import addresses
 from delivery.broker import Broker, Kind
 from delivery.management import Management
@@ -32,3 +38,19 @@ def test_the_virtual_host_is_that_of_the_first() -> None:
     two = "amqp://one/my%2Fown?heartbeat=10,amqp://two/my%2Fown"
     assert Management("http://one:15672", two).vhost == "my%2Fown"
     assert Management("http://one:15672", "amqp://one,amqp://two").vhost == "%2F"
+
+
+def test_a_management_api_that_hangs_up_is_named() -> None:
+    """As another program does that listens at the port: "connection reset" alone helps nobody."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            client, _ = server.accept()
+            client.recv(1)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            client.close()
+
+        threading.Thread(target=hang_up).start()
+        where = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(OSError, match=f"no management API at {where}: "):
+            Management(f"http://{where}", TWO).get("/api/overview")
