@@ -31,7 +31,11 @@ def svg(curve: Curve) -> str:
         value = top * step / 4
         _, y = at(10**low, value)
         parts.append(f'<path d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}" stroke="#ddd"/>')
-        parts.append(_text(LEFT - 6, y + 4, f"{value:,.4g}", anchor="end"))
+        parts.append(
+            _text(
+                LEFT - 6, y + 4, f"{value:,.0f}" if value >= 100 else f"{value:.3g}", anchor="end"
+            )
+        )
     for x in sorted({x for x, _ in points}):
         across, _ = at(x, 0)
         parts.append(_text(across, HEIGHT - BOTTOM + 16, f"{x:,.0f}", anchor="middle"))

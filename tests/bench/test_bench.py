@@ -71,6 +71,12 @@ def test_the_report_holds_every_row_and_curve(tmp_path: Path) -> None:
     assert len(re.findall("<polyline", svg(curve))) == 2
 
 
+def test_the_axis_of_a_plot_has_plain_numbers() -> None:
+    """14,000 and not 1.4e+04; small ones keep their fractions."""
+    for most, tick in ((14_000.0, ">11,550<"), (3.0, ">2.48<")):
+        assert tick in svg(Curve("Rate", "batch", "/s", {"ours": [(1, most / 2), (2, most)]}))
+
+
 def test_what_is_measured_is_done(broker: Broker, tmp_path: Path) -> None:
     """300 events of 512 bytes: relayed into the queue, and from there all received, once."""
     made = events(300)
