@@ -67,7 +67,7 @@ check: $(READY) ## formatting, lint, types, and the map (STAGES.md, the package 
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@for each in lessons/tour.py lessons/*/run.py; do $(BIN)/mypy $$each || exit 1; done
-	@$(BIN)/python -m pytest tests/map
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests/map
 
 format: $(READY) ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -37,8 +37,8 @@ export function wide(recipients, retries, parking, listeners) {
   };
   recipients.forEach((name, index) => {
     const top = 6 + index * lane;
-    const queue = box(706, top, 190, 104), process = box(946, top, 138, 104), store = box(1122, top, 152, 104);
-    const dead = box(946, top + 132, 138, 62);
+    const queue = box(706, top, 190, 104), process = box(936, top, 162, 104), store = box(1122, top, 152, 104);
+    const dead = box(936, top + 132, 162, 62);
     Object.assign(nodes, { [`${name}.queue`]: queue, [name]: process, [`${name}.store`]: store, [`${name}.dead`]: dead });
     edges[`exchange>${name}.queue`] = bend([648, middle], [706, queue.cy]);
     edges[`${name}.queue>${name}`] = line([queue.right, queue.cy], [process.x, queue.cy]);

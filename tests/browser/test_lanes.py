@@ -55,6 +55,10 @@ def test_lanes_are_drawn_with_what_waits_in_them(
             expect(note).to_contain_text(f"{queues[0]} (bulk.#), {queues[1]} (urgent.#)")
             expect(note).to_contain_text("in no sum below")
             expect(live.verdict).to_have_text("Everything adds up")
+            expect(live.page.locator('[data-node="catalog"] .state')).to_have_text(
+                "nobody consumes"
+            )
+            live.assert_accessible()
             second.focus()
             live.page.set_viewport_size({"width": 390, "height": 844})
             expect(live.node("listener-0")).to_have_text("3")

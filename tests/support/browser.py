@@ -19,6 +19,11 @@ MISSING = (
     " or leave them out: make test T='tests/unit tests/broker tests/crash tests/bench'"
 )
 SECONDS = 15.0
+STICKING_OUT = """[...document.querySelectorAll("[data-node]")].flatMap((node) => {
+  const width = node.querySelector("rect, polygon").getBBox().width;
+  const wide = [...node.querySelectorAll("text")].filter((each) => each.getBBox().width > width);
+  return wide.map((each) => `${node.dataset.node}: ${each.textContent}`);
+})"""
 
 
 def program(which: Callable[[str], str | None] = shutil.which) -> str:
@@ -85,16 +90,18 @@ class Live:
         expect(self.cell(recipient, row)).to_have_text(f"{shown:,}")
 
     def assert_accessible(self) -> None:
-        """The page is no wider than the screen, and axe finds nothing serious."""
+        """No wider than the screen, no words wider than their box; axe finds nothing serious."""
         assert self.page.viewport_size is not None
         wide = self.page.evaluate("document.documentElement.scrollWidth")
         assert wide <= self.page.viewport_size["width"]
+        sticking_out = self.page.evaluate(STICKING_OUT)
+        assert sticking_out == [], sticking_out
         serious = [
             (each["id"], each["impact"], [node["target"] for node in each["nodes"]])
             for each in Axe().run(self.page).response["violations"]
             if each["impact"] in ("serious", "critical")
         ]
-        assert serious == []
+        assert serious == [], serious
 
     def measured(self, what: str) -> Any:
         return self.page.evaluate(f"window.livePage.{what}")
