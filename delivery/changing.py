@@ -27,7 +27,7 @@ def plan_change(config: Config, queues: Collection[str] = ()) -> list[Move]:
 
     Of all, those that are missing, too: whoever uses them declares them. The management plugin
     tells what they are: OSError if it does not answer. Raises DeliveryError for a queue that is
-    named and not there.
+    named and not there, and for settings that lint finds mistakes in.
     """
     with connect(config.named("change")) as connection:
         found = [move for move, _ in _plan(connection, config, queues)]
@@ -65,6 +65,9 @@ def _plan(
     connection: BlockingConnection, config: Config, queues: Collection[str]
 ) -> list[tuple[Move, str]]:
     """Return each move with the type that the queue has now; empty if it is to be made, or new."""
+    if problems := config.problems():
+        # Nobody could declare them so: a service would end at its start, and this half way.
+        raise DeliveryError("the topology has mistakes: " + "; ".join(map(str, problems)))
     if config.management is None:
         raise DeliveryError("what a queue is like, only the management plugin tells: it is missing")
     known = {queue.name: queue for queue in config.topology().queues}

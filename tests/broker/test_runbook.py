@@ -228,7 +228,10 @@ def test_a_queue_whose_recipient_runs_is_not_changed(exchange: Exchange) -> None
 
 
 def test_a_queue_is_changed_by_its_name_only(exchange: Exchange) -> None:
-    """The others stay as they are, also those that differ; an unknown name is an error."""
+    """The others stay as they are, also those that differ.
+
+    An unknown name is an error, and so is what no service would declare.
+    """
     later = replace(exchange.config, retries_ms=(700, 900))
     first, second = (retry_queue(later.route("audit"), number) for number in (1, 2))
     exchange.put("audit", b"{}", "e-1", queue=first)
@@ -240,6 +243,13 @@ def test_a_queue_is_changed_by_its_name_only(exchange: Exchange) -> None:
     assert second in left
     with pytest.raises(DeliveryError, match="has no queue 'other'"):
         change_queues(later, ["other"])
+
+    # Found before anything: half way, with the queue gone, it would be too late.
+    for delay in (2**32, 10**20):
+        broken = replace(later, retries_ms=(delay, 900))
+        with pytest.raises(DeliveryError, match="the topology has mistakes"):
+            change_queues(broken, [first])
+    assert first not in {move.queue for move in plan_change(later)}
 
     exchange.delete_queue(second)
     assert (second, "missing") in {(move.queue, move.kind) for move in plan_change(later)}
