@@ -22,6 +22,7 @@ from delivery.topology import Topology
 __all__ = ["DEFAULT_RETRIES_MS", "Config", "as_it_is", "retries_of"]
 
 DEFAULT_RETRIES_MS = (1_000, 10_000, 60_000)
+LONGEST_MS = 2**32 - 1  # RabbitMQ takes no longer x-message-ttl
 
 
 def as_it_is(topology: Topology) -> Topology:
@@ -110,6 +111,6 @@ def retries_of(text: str) -> tuple[int, ...]:
         delays = tuple(int(each) for each in text.split(","))
     except ValueError:
         delays = ()
-    if not delays or min(delays) < 1:
+    if not delays or min(delays) < 1 or max(delays) > LONGEST_MS:
         raise DeliveryError(f"{text!r} are no retry delays; expected milliseconds: 1000,10000")
     return delays

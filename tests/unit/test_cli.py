@@ -263,9 +263,9 @@ def test_an_unknown_recipient_is_named_before_a_broker_is_looked_for(
     assert_one_sentence(ended, "'serach'", "catalog or audit")
 
 
-@pytest.mark.parametrize("retries", ["", "1,x", "0", "-5", "1.5", "1000,"])
+@pytest.mark.parametrize("retries", ["", "1,x", "0", "-5", "1.5", "1000,", f"1,{2**32}"])
 def test_retry_delays_that_are_none(tmp_path: Path, retries: str) -> None:
-    """Milliseconds, at least 1 each; said before anything is declared."""
+    """Milliseconds, at least 1 each, at most 49 days; said before anything is declared."""
     ended = delivery("--data", str(tmp_path), "--retries", retries, "topology", "lint")
     assert_one_sentence(ended, "milliseconds")
 
