@@ -6,6 +6,7 @@ import sqlite3
 from dataclasses import dataclass
 
 from delivery.errors import DeliveryError
+from delivery.moved import note_moved
 from delivery.points import reach
 from delivery.postgres import Connection, transaction
 from delivery.postgres_turns import hold_writers
@@ -134,8 +135,8 @@ def copy_publisher(
     transaction; relays and readers in PostgreSQL go on, writers wait for its end. A repeated copy
     adds what has come since, and marks what SQLite's relay has sent since; it never makes a row
     pending again. Nobody should accept into *source* or relay it meanwhile (unserved and only_relay
-    keep others away), or after: what came would never be sent, or twice. Raises StoreUnavailable;
-    DeliveryError if it is refused.
+    keep others away), or after: what came would never be sent, or twice. So it is noted in *source*
+    last of all (refuse_moved). Raises StoreUnavailable; DeliveryError if it is refused.
     """
     with transaction(target) as tx:
         _fetch(source, tx)
@@ -149,7 +150,14 @@ def copy_publisher(
             for each in (_ADD, _MARK, _ADD_MATERIALS, _ADD_REQUESTS, _ADD_REMOVED):
                 tx.execute(each.encode())
             reach("copy.written")
+    if apply:
+        reach("copy.committed")
+        note_moved(source, _place(target))
     return found
+
+
+def _place(target: Connection) -> str:
+    return f"the database {target.info.dbname} on {target.info.host}"
 
 
 def _fetch(source: sqlite3.Connection, tx: Connection) -> None:

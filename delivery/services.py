@@ -23,6 +23,7 @@ from delivery.errors import DeliveryError
 from delivery.failures import Failure, Watched, note
 from delivery.handling import Handler
 from delivery.inbox import once
+from delivery.moved import refuse_moved
 from delivery.outbox import Outbox, SqliteOutbox
 from delivery.pipeline import ConfirmedChannel
 from delivery.recovery import keep_connected
@@ -99,7 +100,9 @@ def run_relay(
     wrap: Callable[[Outbox], Outbox] = lambda outbox: outbox,
     beat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Publish what the outbox holds, until *stop*. Raises RelayBusy if another relay has it.
+    """Publish what the outbox holds, until *stop*.
+
+    Raises RelayBusy if another relay has it, and Moved if relays elsewhere do.
 
     What was sent more than *keep_days* ago is removed, a little at a time. *wrap* may watch the
     outbox; *beat* is called as long as the loop turns.
@@ -115,6 +118,7 @@ def run_relay(
 
     outbox = wrap(SqliteOutbox(store, config.exchange))
     with only_relay(config.stores.path(PUBLISHER)):
+        refuse_moved(store)
         keep_connected(lambda: _relay(config, store, outbox, stop, batch, turn), stop=stop)
     log.info("relay.stopped")
 

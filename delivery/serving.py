@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from collections.abc import Callable
+from contextlib import closing
 from types import FrameType
 
 import uvicorn
@@ -18,6 +19,7 @@ from delivery.live import Onlooker
 from delivery.live_page import install_page
 from delivery.logs import log_to_stderr
 from delivery.malformed import ProblemProtocol
+from delivery.moved import refuse_moved
 from delivery.publisher_store import SqlitePublisher
 from delivery.served import served
 from delivery.spans import begin_request
@@ -42,7 +44,7 @@ def serve(
     """Serve until SIGINT or SIGTERM; port 0 takes a free one, and the log says which.
 
     The live page shows the stores, and the broker that *find* names. Raises DeliveryError for a
-    host that is not loopback, an address that is taken, or a file that is being copied.
+    host that is not loopback, an address that is taken, or a file that is being copied; Moved.
     """
     check_loopback(host)
     log_to_stderr(log_level, as_json=log_json)
@@ -52,6 +54,8 @@ def serve(
     leaving, lookout = Stop(), Onlooker(stores, find)
     install_page(app, lookout, stopping=lambda: bool(leaving), more=lambda: {"mode": "read-only"})
     with served(stores.path(PUBLISHER)):
+        with closing(stores.open(PUBLISHER)) as store:
+            refuse_moved(store)
         serve_app(app, host, port, leaving)
 
 

@@ -16,6 +16,7 @@ from delivery import (
     failures,
     inbox,
     materials,
+    moved,
     outbox,
     revision,
     strikes,
@@ -30,7 +31,7 @@ PUBLISHER = "publisher"
 
 _EVERY_RECIPIENT = (inbox.SCHEMA, strikes.SCHEMA, decisions.SCHEMA, failures.SCHEMA)
 _SCHEMAS: Mapping[str, tuple[Schema, ...]] = {
-    PUBLISHER: (materials.SCHEMA, outbox.SCHEMA, trail.SCHEMA),
+    PUBLISHER: (materials.SCHEMA, outbox.SCHEMA, trail.SCHEMA, moved.SCHEMA),
     "catalog": (*_EVERY_RECIPIENT, revision.SCHEMA, catalog.SCHEMA),
     "audit": (*_EVERY_RECIPIENT, audit.SCHEMA),
 }

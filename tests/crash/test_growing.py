@@ -146,3 +146,26 @@ def test_a_publisher_grows_while_clients_publish(
     status = httpx.get(f"{exchange.url}/status", trust_env=False).json()
     assert (status["accepted"], status["confirmed"]) == (accepted, accepted)
     assert exchange.cast.stop("api") == exchange.cast.stop("relay") == 0
+
+
+@at("copy.committed")
+def test_a_publisher_that_was_moved_is_not_started_here_again(
+    exchange: Exchange, database: str, point: str
+) -> None:
+    """Its API would accept what nobody sends, its relay send what others do. It can be read."""
+    exchange.accept("m-1", "m-2")
+    killed = exchange.run("postgres", "copy", "--apply", DELIVERY_KILL_AT=point)
+    assert (killed.returncode, tables(database)) == (KILLED, [2, 2, 2]), killed.stderr
+    copied = exchange.run("postgres", "copy", "--apply")
+    assert copied.stdout.startswith("copied: 0 pending and 0 confirmed"), copied.stderr
+
+    for service in ("relay", "api"):
+        refused = exchange.run(service)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        said = refused.stderr.splitlines()[-1]
+        assert said.startswith("error: this publisher was moved to the database "), refused.stderr
+        assert "`delivery postgres relay`" in said
+        assert "password" not in said
+    assert sum(exchange.place(each).ready or 0 for each in ("catalog", "audit")) == 0
+    assert exchange.run("postgres", "copy").returncode == 0
+    assert exchange.run("ledger").returncode == 0
