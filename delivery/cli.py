@@ -23,6 +23,7 @@ from delivery.cli_reconcile import reconcile
 from delivery.cli_run import api, publish, receive, relay
 from delivery.cli_topology import topology_app
 from delivery.cli_trace import trace
+from delivery.command_group import CommandGroup
 from delivery.errors import DeliveryError
 from delivery.points import arm_from
 from delivery.terminal import Terminal
@@ -30,6 +31,7 @@ from delivery.terminal import Terminal
 __all__ = ["app", "main"]
 
 app = typer.Typer(
+    cls=CommandGroup,
     name="delivery",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

@@ -6,11 +6,13 @@ from typing import Annotated
 
 import typer
 
+from delivery.command_group import CommandGroup
 from delivery.terminal import Terminal, console, say, show_json
 
 __all__ = ["broker_app", "doctor"]
 
 broker_app = typer.Typer(
+    cls=CommandGroup,
     help="Find a broker, or start one that is ours to break.",
     no_args_is_help=True,
     rich_markup_mode=None,

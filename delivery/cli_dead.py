@@ -8,6 +8,7 @@ import typer
 
 from delivery.cli_act import drop, replay
 from delivery.cli_list import list_command, plan
+from delivery.command_group import CommandGroup
 from delivery.terminal import Terminal, console, say, show_json
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["dead_app"]
 
 dead_app = typer.Typer(
+    cls=CommandGroup,
     help="Messages that could not be processed: look, plan, replay, drop.",
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -59,7 +61,7 @@ def groups(
 def show(
     context: typer.Context,
     recipient: Recipient,
-    key: Annotated[str, typer.Argument(help="The message's id, or how it begins.")],
+    key: Annotated[str, typer.Argument(metavar="ID", help="The message's id, or how it begins.")],
     as_json: Json = False,
 ) -> None:
     """Show one dead message in full: properties, headers, error, traceback, decoded body.

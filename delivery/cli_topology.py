@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from delivery.command_group import CommandGroup
 from delivery.terminal import Terminal, show_json
 
 if TYPE_CHECKING:
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["topology_app"]
 
 topology_app = typer.Typer(
-    help="What the exchange needs on the broker.", no_args_is_help=True, rich_markup_mode=None
+    cls=CommandGroup,
+    help="What the exchange needs on the broker.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 

@@ -17,7 +17,9 @@ __all__ = ["trace"]
 
 def trace(
     context: typer.Context,
-    word: Annotated[str, typer.Argument(help="An event's, a request's or a material's id.")],
+    word: Annotated[
+        str, typer.Argument(metavar="ID", help="An event's, a request's or a material's id.")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Say where one event is: in the outbox, and with each recipient. Exit 1 if nobody knows it.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from delivery.command_group import CommandGroup
 from delivery.terminal import Terminal, show_json
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["access_app", "register"]
 
 access_app = typer.Typer(
+    cls=CommandGroup,
     help="A user for each service, with the least rights.",
     no_args_is_help=True,
     rich_markup_mode=None,

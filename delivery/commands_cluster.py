@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from delivery.command_group import CommandGroup
 from delivery.terminal import SHAPES, Terminal, say, show_json
 
 if TYPE_CHECKING:
@@ -14,7 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["cluster_app", "register"]
 
 cluster_app = typer.Typer(
-    help="Queues that outlive a node.", no_args_is_help=True, rich_markup_mode=None
+    cls=CommandGroup,
+    help="Queues that outlive a node.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import typer
 
+from delivery.command_group import CommandGroup
 from delivery.errors import DeliveryError
 from delivery.terminal import PARKINGS, Terminal, operator, show_json
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["register", "unrouted_app"]
 
 unrouted_app = typer.Typer(
+    cls=CommandGroup,
     help="Messages that no queue wanted: catch them, look, replay.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -21,11 +21,13 @@ from delivery.cli_process import (
     Telling,
     watched_process,
 )
+from delivery.command_group import CommandGroup
 from delivery.terminal import Terminal
 
 __all__ = ["Inboxes", "Url", "inboxes_of", "need_psycopg", "postgres_app", "register"]
 
 postgres_app = typer.Typer(
+    cls=CommandGroup,
     help="The exchange on PostgreSQL: its processes, any number of them, and what you ask of it.",
     no_args_is_help=True,
     rich_markup_mode=None,

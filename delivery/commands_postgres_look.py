@@ -14,6 +14,7 @@ from delivery.cli_dead import dead_app
 from delivery.cli_look import status
 from delivery.cli_reconcile import reconcile
 from delivery.cli_trace import trace
+from delivery.command_group import CommandGroup
 from delivery.commands_lanes import unrouted_app
 from delivery.commands_postgres import Inboxes, Url, inboxes_of, need_psycopg, postgres_app
 from delivery.terminal import Terminal
@@ -30,7 +31,9 @@ def register(app: typer.Typer) -> None:
     for command in (status, trace, reconcile):
         postgres_app.command(command.__name__)(_on_postgres(command))
     for name, group in (("dead", dead_app), ("unrouted", unrouted_app)):
-        on_postgres = typer.Typer(help=group.info.help, no_args_is_help=True, rich_markup_mode=None)
+        on_postgres = typer.Typer(
+            cls=CommandGroup, help=group.info.help, no_args_is_help=True, rich_markup_mode=None
+        )
         for each in group.registered_commands:
             if each.callback and each.name != "declare":  # that asks no store
                 on_postgres.command(each.name)(_on_postgres(each.callback))

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from delivery.command_group import CommandGroup
 from delivery.terminal import Terminal, say, show_json
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["queues_app", "register"]
 
 queues_app = typer.Typer(
+    cls=CommandGroup,
     help="Other arguments for queues that are in use.",
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -60,8 +60,17 @@ def client() -> Any:  # the SDK is untyped and loaded late
         daemon = core.DockerClient().client
         daemon.ping()
     except docker_errors() as error:
-        raise NoDocker(f"no Docker daemon answers: {error}") from error
+        raise NoDocker(f"no Docker daemon answers: {_cause(error)}") from error
     return daemon
+
+
+def _cause(error: BaseException | None) -> str:
+    """Return the last reason in a chain of wrappers: no such file, permission denied."""
+    why = str(error)
+    while error is not None:
+        why = getattr(error, "strerror", None) or why
+        error = error.__cause__ or error.__context__
+    return why
 
 
 def prepare(say: Callable[[str], None]) -> None:

@@ -16,7 +16,7 @@ from pika.exceptions import AMQPError, ChannelClosedByBroker
 from delivery import checks
 from delivery.address import URL, given_url
 from delivery.belongings import left
-from delivery.broker import load
+from delivery.broker import Machine, load
 from delivery.checks import Check, Verdict
 from delivery.docker_host import IMAGE, NoDocker, client, image_present
 from delivery.errors import DeliveryError
@@ -103,11 +103,18 @@ def _left() -> Check:
     return Check("left behind", Verdict.WARN, shown, "the next delivery demo removes it")
 
 
+def _runs(machine: Machine) -> bool:
+    try:
+        return machine.running()
+    except NoDocker:  # it was started by Docker, which is away now
+        return False
+
+
 def _clock(environ: Mapping[str, str], state_folder: Path) -> Check:
     """Compare our clock with the broker's; both stamp what the lessons show side by side."""
     name, url = "clock", environ.get("DELIVERY_MANAGEMENT_URL")
     machine = load(state_folder / "broker.json")
-    if not url and not environ.get("DELIVERY_AMQP_URL") and machine and machine.running():
+    if not url and not environ.get("DELIVERY_AMQP_URL") and machine and _runs(machine):
         url = machine.management_url
     if not url:
         return Check(name, Verdict.OK, "not compared: no management API at hand")

@@ -92,7 +92,7 @@ def wait_ready(
         if now - start > deadline:
             raise NotReady(f"no confirmed publish within {deadline:g} s; last seen: {seen}")
         if now > next_word:
-            say(f"still waiting for the broker ({now - start:.0f} s): {seen}")
+            say(f"still waiting for the broker: {now - start:.0f} s, of {deadline:g} at most")
             next_word = now + 5
         time.sleep(0.2)
 

@@ -59,6 +59,14 @@ def assert_one_sentence(ended: subprocess.CompletedProcess[str], *words: str) ->
 # -- help
 
 
+@pytest.mark.parametrize("path", [path for path in ALL if path not in LEAVES], ids=" ".join)
+def test_a_group_says_the_whole_first_sentence_of_each_command(path: Words) -> None:
+    shown = " ".join(delivery(*path, "--help").stdout.split())
+    for name, child in ALL[path].commands.items():  # type: ignore[attr-defined]
+        sentence = " ".join(str(child.help).split("\n\n")[0].split()).split(". ")[0].rstrip(".")
+        assert f"{name} {sentence}" in shown
+
+
 def test_python_m_delivery_is_the_same_program(tmp_path: Path) -> None:
     """`python -m delivery` works from any folder, and says the package's version."""
     for argv in (
@@ -488,8 +496,12 @@ def test_a_sandbox_whose_docker_is_out_of_reach_is_not_forgotten(tmp_path: Path)
     out_of_reach = environment(DOCKER_HOST="tcp://127.0.0.1:9")
     ended = delivery("--data", str(tmp_path), "broker", "down", environ=out_of_reach)
     assert ended.returncode == 1
-    assert "no Docker daemon answers" in ended.stderr
+    assert ended.stderr == "error: no Docker daemon answers: Connection refused\n"
     assert record.exists()
+    looked = delivery("--data", str(tmp_path), "doctor", "--json", environ=out_of_reach)
+    found = {each["name"]: each for each in json.loads(looked.stdout)}
+    assert found["Docker"]["seen"] == "no Docker daemon answers: Connection refused"
+    assert found["clock"]["verdict"] == "ok"
 
 
 def test_watching_goes_on_without_a_broker_and_stops_when_asked(tmp_path: Path) -> None:
