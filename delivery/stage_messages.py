@@ -91,8 +91,8 @@ class Messages:
 
     def failing(self, title: str) -> str:
         """Publish a material that the catalog's own database refuses until it is healed."""
-        with closing(self._config.stores.open("catalog")) as store:
-            store.execute(TROUBLE)
+        with closing(self._config.stores.open("catalog")) as store, transaction(store) as tx:
+            tx.execute(TROUBLE)
         self.trouble = True
         shown = title.strip() or f"A fragile one, {next(self._numbers)}"
         self._post(f"{FRAGILE}-{uuid.uuid4().hex[:8]}", shown)
@@ -100,8 +100,8 @@ class Messages:
 
     def heal(self) -> str:
         """Let the catalog's database take everything again."""
-        with closing(self._config.stores.open("catalog")) as store:
-            store.execute("DROP TRIGGER IF EXISTS trouble")
+        with closing(self._config.stores.open("catalog")) as store, transaction(store) as tx:
+            tx.execute("DROP TRIGGER IF EXISTS trouble")
         self.trouble = False
         return "the catalog's database is healed: what is dead can be replayed"
 

@@ -16,11 +16,16 @@ import pytest
 from support.exchange import environment
 from support.loops import run
 
+from delivery import store
 from delivery.cast import Cast
+from delivery.config import Config
+from delivery.connection import BrokerSettings
 from delivery.errors import DeliveryError
 from delivery.live_page import TOKEN_HEADER
 from delivery.stage_door import Order, create_stage
+from delivery.stage_messages import Messages
 from delivery.stages import cut_after
+from delivery.stores import Stores
 
 STATIC = files("delivery") / "static"
 TOKEN = "the token of this page"
@@ -250,3 +255,18 @@ def test_what_cannot_be_done_is_said(ask: Ask, acted: list[Order]) -> None:
     assert ask("GET", "/stage/kill", headers=own).status_code == 405
     assert ask("GET", "/publications/x").status_code == 503  # the API's process is not there
     assert acted == []
+
+
+def test_a_store_that_is_locked_is_a_reason_not_an_accident(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the door answers with 409; any other error is a 500 and a traceback in the log."""
+    monkeypatch.setattr(store, "BUSY_TIMEOUT", 0.1)
+    config = Config(broker=BrokerSettings(url=""), stores=Stores(tmp_path))
+    messages = Messages(config, "http://127.0.0.1:1")
+    with contextlib.closing(config.stores.open("catalog")) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for act in (lambda: messages.failing(""), messages.heal):
+            with pytest.raises(store.StoreUnavailable, match="locked"):
+                act()
+    assert not messages.trouble
