@@ -160,7 +160,7 @@ def put_under_load(
         done += 1
         result = record.evidence if record.bit else f"DID NOT BITE: {record.evidence}"
         if record.error:
-            result = f"DID NOT RECOVER: {record.error}"
+            result = "interrupted" if arena.stop else f"DID NOT RECOVER: {record.error}"
         took = record.ended - record.begun
         say(f"{done:4} of {len(planned)}  {record.planned.kind:18} {took:5.1f} s  {result}")
 

@@ -15,7 +15,7 @@ from delivery.terminal import Terminal, say, show_json
 
 if TYPE_CHECKING:
     from delivery.chaos import Load, Run
-    from delivery.faults import Ground
+    from delivery.faults import Fault, Ground
     from delivery.schedule import Planned
 
 __all__ = ["register"]
@@ -34,7 +34,9 @@ def chaos_command(  # noqa: PLR0917 - typer calls it
     ] = None,
     events: Annotated[int, typer.Option(min=0, help="Publish at least so many.")] = 0,
     rate: Annotated[float, typer.Option(min=0.1, max=10_000, help="Publications a second.")] = 40.0,
-    batch: Annotated[int, typer.Option(min=1, help="Deliveries in one commit at most.")] = 1,
+    batch: Annotated[
+        int, typer.Option(min=1, max=65535, help="Deliveries in one commit at most.")
+    ] = 1,
     nodes: Annotated[
         int, typer.Option(help="1: one broker; 3: a cluster with quorum queues, nodes are hit.")
     ] = 1,
@@ -52,7 +54,7 @@ def chaos_command(  # noqa: PLR0917 - typer calls it
     ] = False,
     every: Annotated[bool, typer.Option("--list", help="Explain each kind of fault.")] = False,
     plan: Annotated[bool, typer.Option("--plan", help="Show the schedule, do nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The report on standard output.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For machines.")] = False,
 ) -> None:
     """Attack the whole exchange with named faults on a broker of its own; exit 1 on any difference.
 
@@ -70,16 +72,15 @@ def chaos_command(  # noqa: PLR0917 - typer calls it
     from delivery.schedule import KINDS, chosen_kinds, schedule
 
     if every:
-        for kind in chosen_kinds(only or (), without or ()):
-            fault = KINDS[kind]
-            typer.echo(f"{kind}\n    does: {fault.what}\n    then: {fault.end}")
-            typer.echo(f"    may be lost, and is reconciled: {fault.limit.value}")
-            typer.echo(f"    on: {fault.ground}")
+        _explain([KINDS[kind] for kind in chosen_kinds(only or (), without or ())], as_json=as_json)
         return
     if postgres is not None and batch > 1:
         raise DeliveryError("--batch is for the other campaigns: with --postgres each has a commit")
     kinds = chosen_kinds(only or (), without or (), _ground(nodes, postgres))
     planned = schedule(seed, faults or len(kinds), kinds)
+    if plan and as_json:
+        show_json(planned)
+        return
     if plan:
         for each in planned:
             typer.echo(f"{each.number:4}  {each.kind:18} {' '.join(each.target)}")
@@ -98,6 +99,20 @@ def chaos_command(  # noqa: PLR0917 - typer calls it
             typer.echo(line)
     toothless = strict and any(bit < injected for injected, bit in run.bites.values())
     raise typer.Exit(1 if run.differences or toothless else 0)
+
+
+def _explain(faults: Sequence[Fault], *, as_json: bool) -> None:
+    names = ("does", "then", "may be lost, and is reconciled", "on")
+    told = {each.name: (each.what, each.end, each.limit.value, str(each.ground)) for each in faults}
+    if as_json:
+        show_json(
+            [{"kind": kind, **dict(zip(names, said, strict=True))} for kind, said in told.items()]
+        )
+        return
+    for kind, said in told.items():
+        typer.echo(kind)
+        for name, text in zip(names, said, strict=True):
+            typer.echo(f"    {name}: {text}")
 
 
 def _ground(nodes: int, postgres: str | None) -> Ground:
