@@ -85,7 +85,7 @@ def trail(
     context: typer.Context,
     recipient: Annotated[str, typer.Argument(help="catalog or audit; both, if left out")] = "",
     key: Annotated[str, typer.Option("--id", help="One message's id, or how it begins.")] = "",
-    limit: Annotated[int, typer.Option(min=1, help="The latest so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, max=1_000_000, help="The latest so many.")] = 50,
     as_json: Json = False,
 ) -> None:
     """Say who did what to which message, why, and what came of it. Needs no broker.

@@ -33,7 +33,7 @@ __all__ = [
 Host = Annotated[str, typer.Option(help="A loopback address: the API has no login.")]
 Port = Annotated[int, typer.Option(min=0, max=65535)]
 Recipient = Annotated[str, typer.Argument(help="catalog or audit")]
-Batch = Annotated[int, typer.Option(min=1, help="Most messages in one transaction.")]
+Batch = Annotated[int, typer.Option(min=1, max=65535, help="Most messages in one transaction.")]
 Prefetch = Annotated[int, typer.Option(min=1, max=65535, help="Most unsettled messages.")]
 MetricsPort = Annotated[
     int | None,

@@ -47,7 +47,9 @@ def api(
 
 def relay(
     context: typer.Context,
-    batch: Annotated[int, typer.Option(min=1, help="Most messages in flight at once.")] = 500,
+    batch: Annotated[
+        int, typer.Option(min=1, max=65535, help="Most messages in flight at once.")
+    ] = 500,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     keep_days: KeepDays = 30.0,

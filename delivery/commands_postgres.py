@@ -108,7 +108,9 @@ def api_command(
 def relay_command(
     context: typer.Context,
     url: Url,
-    batch: Annotated[int, typer.Option(min=1, help="Most messages taken at once.")] = 100,
+    batch: Annotated[
+        int, typer.Option(min=1, max=65535, help="Most messages taken at once.")
+    ] = 100,
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = "127.0.0.1",
     keep_days: KeepDays = 30.0,

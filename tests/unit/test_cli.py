@@ -343,6 +343,9 @@ def test_something_else_answers_instead_of_the_api(tmp_path: Path) -> None:
         ("publish",),
         ("api", "--port", "70000"),
         ("receive", "catalog", "--prefetch", "0"),
+        ("receive", "catalog", "--batch", "65536"),  # AMQP could not ask for so many
+        ("relay", "--batch", "99999999999999999999"),
+        ("dead", "trail", "--limit", "99999999999999999999"),
         ("reconcile", "catalog", "--grace", "-1"),
         ("stage", "five", "x"),
         ("nonsense",),
