@@ -40,8 +40,10 @@ demo: $(READY) ## the whole exchange with real processes and real failures (abou
 	@$(BIN)/delivery demo
 
 test: $(READY) ## the suite: unit, broker, crash, bench, browser (needs Chromium); ARGS and T are passed on
-	@$(if $(ALONE),$(BIN)/python -m pytest $(ALONE) $(ARGS) || test $$? -eq 5)
-	@$(if $(filter-out $(ALONE),$(T)),$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(filter-out $(ALONE),$(T)) $(ARGS))
+	@code=0; \
+	$(if $(ALONE),$(BIN)/python -m pytest $(ALONE) $(ARGS) || test $$? -eq 5 || code=1;) \
+	$(if $(filter-out $(ALONE),$(T)),$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(filter-out $(ALONE),$(T)) $(ARGS) || code=1;) \
+	exit $$code
 
 chaos: $(READY) ## every kind of fault against the whole exchange, judged (about 90 s); ARGS='--seed 7'
 	@$(BIN)/delivery chaos $(ARGS)

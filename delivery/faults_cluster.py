@@ -9,7 +9,7 @@ from typing import Any
 from delivery.arena import PROCESSES, Arena, DidNotBite
 from delivery.broker import Broker, Kind
 from delivery.cluster import Cluster
-from delivery.faults import Fault, Ground, Target, await_lost, back_again
+from delivery.faults import Fault, Ground, Target, back_again
 from delivery.management import Management
 from delivery.ready import NotReady
 
@@ -28,8 +28,8 @@ def _kill_node(arena: Arena, target: Target, random: Random) -> str:
     node.kill()
     try:
         arena.bites(lambda: _missed(cluster, node, name), f"{name} is missed", NOTICED)
-        # All of it while the node is dead: two of three are enough.
-        await_lost(arena, since)
+        # All of it while the node is dead: two of three are enough. One that was just looking for
+        # a node says nothing of a loss; ready it must be again.
         back_again(arena, since)
         _await_progress(arena, f"the others go on without {name}")
     finally:
