@@ -346,6 +346,16 @@ def test_a_commit_wakes_the_relay(
         wait_for(lambda: facts(store) == [("confirmed", 1, True)] * 2, "the second one, too")
 
 
+def waits(store: Connection, name: str) -> bool:
+    """Say whether the session of that name has been silent: it is between two looks."""
+    (found,) = store.execute(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s AND state = 'idle'"
+        " AND clock_timestamp() - state_change > interval '0.3 s'",
+        (name,),
+    ).fetchone() or (0,)
+    return bool(found)
+
+
 def test_a_commit_that_nobody_announces_is_found(
     world: World, database: str, store: Connection
 ) -> None:
@@ -354,6 +364,7 @@ def test_a_commit_that_nobody_announces_is_found(
     with running(world, database):
         put(store, event("m-1"))
         wait_for(lambda: facts(store) == [("confirmed", 1, True)], "it runs")
+        wait_for(lambda: waits(store, f"{world.namespace} relay"), "it waits for the next one")
         store.execute(
             "INSERT INTO outbox"
             " (event_id, event_type, body, correlation_id, accepted_at, subject)"
